@@ -26,15 +26,6 @@ static tir_expr address_of(tir_region *region, uint32_t tensor, const tir_expr *
     return address;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    for (a = a < 0 ? -a : a, b = b < 0 ? -b : b; b;) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Strides of an address along the stage's axes; see tir_access. */
 static int64_t *strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address) {
     tir_term terms[TERMS];
@@ -52,7 +43,7 @@ static int64_t *strides_of(tir_pool *pool, const tir_stage *stage, tir_expr addr
                 stride[a] = TIR_IRREGULAR;
             int64_t step = terms[t].coefficient, multiple = tir_multiple_of(pool, terms[t].atom);
             if (!own && multiple > 0 && __builtin_mul_overflow(step, multiple, &step)) step = 1;
-            if (!own) multiple_of[a] = common_divisor(multiple_of[a], step);
+            if (!own) multiple_of[a] = tir_gcd(multiple_of[a], step);
         }
     }
     return stride;
@@ -96,59 +87,25 @@ static void fill_access(tir_region *region, const tir_stage *stage, const tir_ex
     out->multiple = out->stride + TIR_MAX_AXES;
 }
 
-static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+static void note_access(void *user, tir_expr load) {
     access_walk *walk = user;
-    const tir_node node = *tir_get(pool, e);
-    if (node.op != TIR_LOAD || walk->count == walk->limit) return rebuilt;
+    const tir_node node = *tir_get(walk->region->pool, load);
+    if (walk->count == walk->limit) return;
     for (int i = 0; i < walk->count; i++)
-        if (walk->out[i].load == e) return rebuilt;
+        if (walk->out[i].load == load) return;
     tir_access *access = &walk->out[walk->count++];
-    *access = (tir_access){.tensor = (uint32_t)node.bits, .load = e};
+    *access = (tir_access){.tensor = (uint32_t)node.bits, .load = load};
     tir_expr logical[DLC_MAX_RANK];
     int rank = node.count - (node.guarded ? 2 : 0);
-    for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, e, d);
+    for (int d = 0; d < rank; d++) logical[d] = tir_operand(walk->region->pool, load, d);
     fill_access(walk->region, walk->stage, logical, access);
-    return rebuilt;
-}
-
-/* Visits all expressions of a stage that may contain loads. */
-static void visit_stage(tir_pool *pool, const tir_stage *stage, tir_visit visit, void *user) {
-    for (int c = 0; c < stage->count; c++) tir_rewrite(pool, stage->value[c], visit, user);
-    for (int c = 0; c < stage->count; c++)
-        if (stage->initial[c]) tir_rewrite(pool, stage->initial[c], visit, user);
-    if (stage->predicate) tir_rewrite(pool, stage->predicate, visit, user);
-    for (int d = 0; d < stage->space && stage->kind == TIR_SCATTER; d++)
-        tir_rewrite(pool, stage->index[d], visit, user);
 }
 
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit) {
     const tir_stage copy = region->stages.data[stage];
     access_walk walk = {region, &copy, out, 0, limit};
-    visit_stage(region->pool, &copy, meet_access, &walk);
+    tir_stage_loads(region, stage, note_access, &walk);
     return walk.count;
-}
-
-typedef struct load_count {
-    uint32_t tensor;
-    tir_expr load[TIR_LOADS_MAX];
-    int count;
-} load_count;
-
-static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    load_count *found = user;
-    const tir_node *node = tir_get(pool, e);
-    if (node->op != TIR_LOAD || node->bits != found->tensor || found->count == TIR_LOADS_MAX) return rebuilt;
-    for (int i = 0; i < found->count; i++)
-        if (found->load[i] == e) return rebuilt;
-    found->load[found->count++] = e;
-    return rebuilt;
-}
-
-int tir_loads_of(const tir_region *region, int stage, uint32_t tensor) {
-    const tir_stage copy = region->stages.data[stage];
-    load_count found = {.tensor = tensor};
-    visit_stage(region->pool, &copy, meet_load, &found);
-    return found.count;
 }
 
 void tir_store_access(tir_region *region, int stage, tir_access *out) {
@@ -183,6 +140,19 @@ bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr 
     return !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc);
 }
 
+int tir_plain_dimension(const tir_region *region, const tir_access *access, tir_expr var) {
+    for (int d = 0; d < region->tensors.data[access->tensor].rank; d++)
+        if (tir_operand(region->pool, access->load, d) == var) return d;
+    return -1;
+}
+
+int tir_sole_dimension(const tir_region *region, const tir_access *access, tir_expr var) {
+    const int plain = tir_plain_dimension(region, access, var);
+    for (int d = 0; d < region->tensors.data[access->tensor].rank; d++)
+        if (d != plain && tir_uses(region->pool, tir_operand(region->pool, access->load, d), var)) return -1;
+    return plain;
+}
+
 tir_expr tir_unwidened(const tir_pool *pool, tir_expr e) {
     while (tir_op_of(pool, e) == TIR_CAST) {
         const tir_dtype to = tir_dtype_of(pool, e), from = tir_dtype_of(pool, tir_operand(pool, e, 0));
@@ -196,7 +166,7 @@ tir_expr tir_unwidened(const tir_pool *pool, tir_expr e) {
 
 typedef struct step_search {
     tir_region *region;
-    int fold;
+    int fold, reader;
     /* by stage */
     tir_step_axes *axes;
     bool changed;
@@ -213,9 +183,11 @@ static void note_axis(step_search *search, int stage, int axis, int along) {
     search->changed = true;
 }
 
-/* If the reader's axis a indexes dimension d of a load, both correspond to the same axis of the fold. Between two steps this propagates
+/* If the axis a of a step, `reader`, indexes dimension d of its load, both correspond to the same axis of the fold. Between two steps this propagates
  * both ways, but time only from the reader to the step that it reads; the state's leading dimensions are the fold's free axes. */
-static void follow_load(step_search *search, int reader, tir_expr load) {
+static void follow_load(void *user, tir_expr load) {
+    step_search *search = user;
+    const int reader = search->reader;
     const tir_pool *pool = search->region->pool;
     const tir_tensor *tensor = &search->region->tensors.data[tir_get(pool, load)->bits];
     const tir_stage *stage = &search->region->stages.data[reader], *fold = &search->region->stages.data[search->fold];
@@ -231,11 +203,9 @@ static void follow_load(step_search *search, int reader, tir_expr load) {
 }
 
 tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold) {
-    enum { LOADS = 64 };
     const int count = (int)region->stages.count;
     const tir_stage *f = &region->stages.data[fold];
     step_search search = {.region = region, .fold = fold, .axes = LIB_NEW_ARRAY(arena, tir_step_axes, (size_t)count)};
-    tir_access *access = LIB_NEW_ARRAY(arena, tir_access, LOADS);
     for (int s = 0; s < count; s++)
         for (int a = 0; a < TIR_MAX_AXES; a++) search.axes[s].along[a] = -1;
     for (int c = 0; c < f->count; c++) { /* next: a step at the fold's own axes */
@@ -249,8 +219,8 @@ tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold) {
         for (int s = 0; s < count; s++) {
             const tir_stage *step = &region->stages.data[s];
             if (step->removed || step->fold != fold) continue;
-            const int loads = tir_accesses(region, s, access, LOADS);
-            for (int i = 0; i < loads; i++) follow_load(&search, s, access[i].load);
+            search.reader = s;
+            tir_stage_loads(region, s, follow_load, &search);
         }
     } while (search.changed);
     return search.axes;

@@ -2,7 +2,7 @@
 #ifndef TIR_ACCESS_H
 #define TIR_ACCESS_H
 
-#include "tir/region.h"
+#include "tir/readers.h"
 
 #define TIR_IRREGULAR INT64_MAX /* a stride that is not a constant */
 
@@ -18,14 +18,14 @@ typedef struct tir_access {
 /* Fills out[0 ..] with the distinct loads of the stage (of its values, initial values or key, predicate and indices), at most `limit`;
  * returns their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
-/* Number of distinct loads of the tensor among these; TIR_LOADS_MAX: so many or more. */
-enum { TIR_LOADS_MAX = 8 };
-int tir_loads_of(const tir_region *region, int stage, uint32_t tensor);
 /* stride[a]: element stride of the stage's first tensor along axis a, over all axes of the stage. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
 void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without a load */
 /* Whether the stage is a reduction of one component whose update is acc + left * right (fused or not); sets *left and *right. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
+/* The dimension that the variable alone indexes; _plain_: the first of them, -1: none; _sole_: -1 also if another index uses it, too. */
+int tir_plain_dimension(const tir_region *region, const tir_access *access, tir_expr var);
+int tir_sole_dimension(const tir_region *region, const tir_access *access, tir_expr var);
 /* along[a]: the axis of the fold that axis a of one of its steps corresponds to: the number of a free axis, the fold's `space` for time; -1:
  * an axis of the step's own, or not derivable from loads. tir_fold_axes: by stage; all -1 for stages that are not steps of `fold`. */
 typedef struct tir_step_axes {

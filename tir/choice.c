@@ -92,20 +92,33 @@ int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what,
 
 /* ---- searches */
 
-void tir_add_word(lib_arena *arena, tir_words *words, const char *word) {
-    if (words->count < TIR_WORDS && number_of(words->count, words->word, word) < 0)
-        words->word[words->count++] = lib_arena_string(arena, word);
+tir_search tir_search_for(tir_schedule *schedule, const char *stage, int count, const char *const *what) {
+    tir_search search = {.schedule = schedule, .stage = stage, .count = count};
+    for (int i = 0; i < count; i++) {
+        search.of[i].what = what[i];
+        search.asked = search.asked || tir_is_asked(schedule, stage, what[i]);
+    }
+    return search;
 }
 
-bool tir_admits(const tir_schedule *schedule, const char *stage, const char *what, const char *word) {
-    const char *value = pinned_value(schedule, stage, what);
-    return !value || strcmp(value, word) == 0;
+bool tir_search_admits(tir_search *search, const char *const *words) {
+    bool admitted = true;
+    for (int i = 0; i < search->count; i++) {
+        tir_searched *of = &search->of[i];
+        const char *pinned = pinned_value(search->schedule, search->stage, of->what);
+        if (pinned && strcmp(pinned, words[i]) != 0) admitted = false;
+        if (of->words < TIR_WORDS && number_of(of->words, of->word, words[i]) < 0)
+            of->word[of->words++] = lib_arena_string(search->schedule->arena, words[i]);
+    }
+    return admitted || search->unpinned;
 }
 
-void tir_record_words(tir_schedule *schedule, const char *stage, const char *what, const tir_words *words,
-                      const char *taken) {
-    const int number = number_of(words->count, words->word, taken);
-    if (number >= 0) tir_record_word(schedule, stage, what, words->count, words->word, number);
+void tir_search_record(tir_search *search, const char *const *words) {
+    for (int i = 0; i < search->count; i++) {
+        const tir_searched *of = &search->of[i];
+        const int taken = number_of(of->words, of->word, words[i]);
+        if (taken >= 0) tir_record_word(search->schedule, search->stage, of->what, of->words, of->word, taken);
+    }
 }
 
 /* ---- words and numbers */

@@ -72,17 +72,28 @@ void tir_record_number(tir_schedule *schedule, const char *stage, const char *wh
 void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                      int taken);
 
-/* The words that a search over several choices meets for one of them, each once; those beyond the room are left out. */
-enum { TIR_WORDS = 64 };
-typedef struct tir_words {
-    int count;
+/* The same for a search whose choices have no list of candidates: it presents each combination that is possible, as a word for each choice.
+ * If none of those that it may take is found, it is repeated with `unpinned` set. Candidates beyond the room are left out. */
+enum { TIR_WORDS = 64, TIR_SEARCHED = 3 };
+typedef struct tir_searched {
+    const char *what;
+    /* those presented so far, each once */
+    int words;
     const char *word[TIR_WORDS];
-} tir_words;
-void tir_add_word(lib_arena *arena, tir_words *words, const char *word);
-/* May the search take `word`: is nothing pinned or decided for the choice, or this? */
-bool tir_admits(const tir_schedule *schedule, const char *stage, const char *what, const char *word);
-void tir_record_words(tir_schedule *schedule, const char *stage, const char *what, const tir_words *words,
-                      const char *taken);
+} tir_searched;
+typedef struct tir_search {
+    tir_schedule *schedule;
+    const char *stage;
+    int count;
+    /* as tir_is_asked of one of the choices; if not, nothing need be presented */
+    bool asked;
+    /* pins are ignored */
+    bool unpinned;
+    tir_searched of[TIR_SEARCHED];
+} tir_search;
+tir_search tir_search_for(tir_schedule *schedule, const char *stage, int count, const char *const *what);
+bool tir_search_admits(tir_search *search, const char *const *words); /* presents; may the search take this one? */
+void tir_search_record(tir_search *search, const char *const *words); /* notes that it took this one */
 
 /* The candidate `word` may be better than the rule's answer, in a way that the rule's model does not know. */
 void tir_doubt(tir_schedule *schedule, const char *stage, const char *what, const char *word);

@@ -270,6 +270,7 @@ static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr
 
 tir_interval tir_range(tir_pool *pool, tir_expr index);  /* from the variables' ranges; exact for affine boxes */
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index); /* largest known divisor; 0 for the constant 0 */
+int64_t tir_gcd(int64_t a, int64_t b);                   /* of magnitudes; gcd(0, x) = |x| */
 typedef enum tir_truth { TIR_NO, TIR_YES, TIR_UNKNOWN } tir_truth;
 /* A lower bound of the index expression, often greater than tir_range's: found as by tir_prove. Makes no nodes. */
 int64_t tir_least(tir_pool *pool, tir_expr index);

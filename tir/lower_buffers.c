@@ -158,7 +158,7 @@ static void find_reader(void *user, tir_expr load) {
 
 bool tir_lower_reads(tir_lowering *l, int reader, int producer) {
     reader_search search = {l, producer, false};
-    tir_stage_loads(&l->state, reader, find_reader, &search);
+    tir_stage_loads(l->state.region, reader, find_reader, &search);
     return search.found;
 }
 

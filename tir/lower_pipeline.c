@@ -216,7 +216,7 @@ static void find_need(void *user, tir_expr load) {
 
 /* search->most: the last group that stage q, or a stage attached in it, reads. */
 static void find_needs(need_search *search, int q) {
-    tir_stage_loads(&search->l->state, q, find_need, search);
+    tir_stage_loads(search->l->state.region, q, find_need, search);
     for (int k = 0; k < (int)search->l->region->stages.count; k++)
         if (!tir_stage_of(search->l, k)->removed && tir_plan_of(search->l, k)->at_stage == q) find_needs(search, k);
 }

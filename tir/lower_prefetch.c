@@ -230,7 +230,7 @@ static tile_access find_tile_access(prefetch_walk *walk) {
     tile_access access = {walk, tensor->stage, 0};
     for (int s = 0; tensor->stage < 0 && s < (int)l->region->stages.count && !access.load; s++) {
         access.stage = s;
-        if (is_in_tile(walk, s)) tir_stage_loads(&l->state, s, note_load, &access);
+        if (is_in_tile(walk, s)) tir_stage_loads(l->state.region, s, note_load, &access);
     }
     if (tensor->stage < 0 ? !access.load : !is_in_tile(walk, tensor->stage))
         tir_schedule_raise(
@@ -394,6 +394,6 @@ void tir_lower_prefetches(tir_lowering *l, int s, int leaf) {
         if (prefetch->tile) append_tile_lines(&walk);
         if (prefetch->tile || tir_op_of(l->pool, moved->value) != TIR_VAR)
             continue; /* a single iteration: no later one exists */
-        tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
+        tir_stage_loads(l->state.region, s, append_prefetch_load, &walk);
     }
 }

@@ -72,7 +72,7 @@ static const char *state_flaw(tir_lowering *l, int s) {
     for (int q = 0; q < (int)l->region->stages.count; q++) {
         if (tir_stage_of(l, q)->removed || q == stage->fold) continue;
         load_check check = {l, s, fold->tensor[component], false, false};
-        tir_stage_loads(&l->state, q, check_load, &check);
+        tir_stage_loads(l->state.region, q, check_load, &check);
         if (check.found && q != s && tir_stage_of(l, q)->fold == stage->fold) return "another step reads the old state";
         if (q == s && check.elsewhere) return "it reads the old state at other points";
         if (q != s && tir_lower_reads(l, q, s)) return "something but the fold reads it";

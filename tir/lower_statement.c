@@ -182,17 +182,6 @@ static bool padded_layout(tir_lowering *l, uint32_t tensor) {
     return false;
 }
 
-static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
-    return rebuilt;
-}
-
-static bool loads(tir_lowering *l, tir_expr e) {
-    bool found = false;
-    if (e) tir_rewrite(l->pool, e, find_load, &found);
-    return found;
-}
-
 /* `guard` and the condition that the indices `relative` are within the scratch of tensor t. The reader may compute points outside of its
  * domain (padding, masked points) that index outside of the scratch. Not for data-dependent indices: scratch then holds the whole
  * dimension, and the load's own guard keeps them in bounds. */
@@ -201,7 +190,7 @@ static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr 
     const int saved = l->known_count;
     tir_lower_learn(l, guard);
     for (int d = 0; d < t->rank; d++) {
-        if (loads(l, relative[d])) continue;
+        if (tir_has_load(l->pool, relative[d], 0)) continue;
         const tir_expr end = tir_layout_padded(l->pool, &t->layout, d, plan->scratch_extent[d]);
         guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), relative[d]));
         guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, relative[d], end));
@@ -287,7 +276,7 @@ tir_expr tir_lower_with_scalars(tir_lowering *l, int s, tir_expr term) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
     int axes = 0;
-    if (!l->scalars.count || !loads(l, term)) return term;
+    if (!l->scalars.count || !tir_has_load(l->pool, term, 0)) return term;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         const tir_expr value = tir_uses(l->pool, term, stage->axis[a].var) ? tir_axis_value(&l->state, s, a) : 0;
         if (!value) continue;
@@ -530,7 +519,8 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     tir_lower_learn(l, guard);
     tir_stmt **within = NULL;
     const tir_expr predicate = stage->predicate ? tir_lower_with_scalars(l, s, stage->predicate) : 0;
-    if (stage->kind == TIR_SCATTER || loads(l, predicate)) { /* the deciding data are loaded inside the tile only */
+    if (stage->kind == TIR_SCATTER ||
+        tir_has_load(l->pool, predicate, 0)) { /* the deciding data are loaded inside the tile only */
         within = open_if(l, guard, false);
         guard = 0;
     }
@@ -607,7 +597,7 @@ static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int axis = plan->nodes.data[plan->unit_node].axis;
     return !tir_uses(l->pool, term, tir_stage_of(l, s)->axis[axis].var) &&
-           !loads(l, tir_lower_with_scalars(l, s, term));
+           !tir_has_load(l->pool, tir_lower_with_scalars(l, s, term), 0);
 }
 
 /* The unit's expression: acc and, for each step, both operands, which a select makes zero outside of the reduction's domain. */

@@ -208,60 +208,6 @@ tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis) {
     return (tir_span){tir_add(pool, plan->low[axis], range.low), range.extent};
 }
 
-/* ---- loads of a stage */
-
-typedef struct load_walk {
-    tir_load_visit visit;
-    void *user;
-} load_walk;
-
-static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    *(bool *)user = *(bool *)user || tir_op_of(pool, e) == TIR_LOAD;
-    return rebuilt;
-}
-
-static bool has_load(tir_pool *pool, tir_expr e) {
-    bool found = false;
-    tir_rewrite(pool, e, meet_load, &found);
-    return found;
-}
-
-static tir_expr walk_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    const load_walk *walk = user;
-    if (tir_op_of(pool, e) == TIR_LOAD) walk->visit(walk->user, e);
-    return rebuilt;
-}
-
-void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user) {
-    load_walk walk = {visit, user};
-    tir_pool *pool = pool_of(state);
-    tir_stage s = state->region->stages.data[stage];
-    for (int i = 0; i < s.count; i++) {
-        tir_rewrite(pool, s.value[i], walk_load, &walk);
-        if (s.initial[i]) tir_rewrite(pool, s.initial[i], walk_load, &walk);
-    }
-    if (s.predicate) tir_rewrite(pool, s.predicate, walk_load, &walk);
-    if (s.kind == TIR_SCATTER)
-        for (int d = 0; d < s.space; d++) tir_rewrite(pool, s.index[d], walk_load, &walk);
-}
-
-typedef struct tensor_search {
-    const tir_pool *pool;
-    uint32_t tensor;
-    bool found;
-} tensor_search;
-
-static void find_tensor(void *user, tir_expr load) {
-    tensor_search *search = user;
-    search->found = search->found || tir_get(search->pool, load)->bits == search->tensor;
-}
-
-bool tir_stage_reads(tir_schedule_state *state, int stage, uint32_t tensor) {
-    tensor_search search = {pool_of(state), tensor, false};
-    tir_stage_loads(state, stage, find_tensor, &search);
-    return search.found;
-}
-
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit) {
     if (!condition || tir_is_true(pool, condition)) return 0;
     if (tir_op_of(pool, condition) == TIR_AND && limit > 1) {
@@ -305,7 +251,7 @@ static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span
         if (axis >= 0) {
             range = view[axis];
         } else if (!uses_axes(state, stage, terms[t].atom)) {
-            if (tir_op_of(pool, terms[t].atom) != TIR_VAR && has_load(pool, terms[t].atom))
+            if (tir_op_of(pool, terms[t].atom) != TIR_VAR && tir_has_load(pool, terms[t].atom, 0))
                 return false; /* data-dependent */
             range = (tir_span){terms[t].atom, one};
         } else if (tir_op_of(pool, terms[t].atom) == TIR_DIV) {
@@ -517,7 +463,7 @@ bool tir_is_follower(tir_schedule_state *state, int stage) {
         const tir_stage *reader = &state->region->stages.data[q];
         if (reader->removed || q == stage || (q != s->fold && reader->fold != s->fold)) continue;
         reads_search reads = {state, stage, false};
-        tir_stage_loads(state, q, find_read, &reads);
+        tir_stage_loads(state->region, q, find_read, &reads);
         if (reads.found && (q == s->fold || !tir_is_follower(state, q))) return false;
     }
     return true;
@@ -535,7 +481,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
         if (s->fold >= 0 && state->plan[q].follower) continue;
         reads_search reads = {state, stage, false};
-        tir_stage_loads(state, (int)q, find_read, &reads);
+        tir_stage_loads(state->region, (int)q, find_read, &reads);
         if (!reads.found) continue;
         if (!inside(state, (int)q, owner, node)) {
             if (s->fold >= 0) continue; /* all values of a step have a home for later readers */
@@ -545,16 +491,16 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         }
         consumer_views(state, (int)q, owner, node, view);
         region_search search = {state, stage, (int)q, view, region};
-        tir_stage_loads(state, (int)q, widen_region, &search);
+        tir_stage_loads(state->region, (int)q, widen_region, &search);
     }
     for (uint32_t q = 0; q < state->region->stages.count && s->fold >= 0 && !plan->follower; q++) {
         region_search search = {state, stage, (int)q, NULL, region};
         if (state->plan[q].follower && state->region->stages.data[q].fold == s->fold)
-            tir_stage_loads(state, (int)q, widen_for_follower, &search);
+            tir_stage_loads(state->region, (int)q, widen_for_follower, &search);
     }
     plan->stamp = state->stamp;
     follower_search follower = {state, stage, region};
-    if (plan->follower) tir_stage_loads(state, stage, follow_load, &follower);
+    if (plan->follower) tir_stage_loads(state->region, stage, follow_load, &follower);
     for (int a = 0; a < s->space; a++) {
         if (plan->by[a] >= 0) region[a] = tir_axis_view(state, owner, plan->by[a]);
         if (!region[a].low)
@@ -745,7 +691,7 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
     for (int t = 0; t < count; t++) {
         tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
         int axes = 0;
-        if (!has_load(pool, terms[t].atom)) continue;
+        if (!tir_has_load(pool, terms[t].atom, 0)) continue;
         for (int a = 0; a < s->space + s->reduce; a++) {
             if (!tir_uses(pool, terms[t].atom, s->axis[a].var)) continue;
             if (!tir_is_const(pool, view[a].extent, &one) || one != 1) return 0;
@@ -768,7 +714,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
     tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
     int64_t coefficient = tir_coefficient(pool, difference, var);
-    if (coefficient == 0 && !has_load(pool, difference)) return;
+    if (coefficient == 0 && !tir_has_load(pool, difference, 0)) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;

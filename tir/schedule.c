@@ -713,7 +713,7 @@ static void check_owners(tir_schedule_state *state, int s) {
     for (int owner = state->plan[s].at_stage; owner >= 0; owner = state->plan[owner].at_stage) {
         const tir_stage *stage = &state->region->stages.data[owner];
         for (int c = 0; c < stage->count && owner != state->region->stages.data[s].fold; c++)
-            if (tir_stage_reads(state, s, stage->tensor[c]))
+            if (tir_stage_reads(state->region, s, stage->tensor[c]))
                 tir_schedule_raise(state, "it is attached inside the loops of %s, whose result it reads", stage->name);
     }
 }

@@ -153,8 +153,9 @@ tir_expr tir_where_condition(tir_region *region, int stage);
 /* The condition, or its complement, with comparisons of a position and a loaded integer rewritten as comparisons of indices where possible:
  * equal for all values, also if sums wrap (condition.c). */
 tir_expr tir_index_condition(tir_pool *pool, tir_expr condition, bool negate);
-/* Whether `block` and `scan` may split this fold. */
-bool tir_fold_is_associative(tir_region *region, int fold);
+/* The only step of a cumulative fold, one that `block` and `scan` may split: it combines the state with another value by an associative
+ * operator. *time: the step's axis for time. -1: the stage is no such fold. */
+int tir_cumulative_step(tir_region *region, int fold, int *time);
 
 /* region + schedule -> loop IR. Pure and deterministic; region itself is not changed. schedule NULL: the empty schedule (each
  * stage a root with serial loops in axis order). Runs in the scope of `arena`. */

@@ -227,11 +227,11 @@ static void find_pairs(collapsing *c) {
     int count = (int)c->region->stages.count;
     for (int s = 0; s < count; s++) c->axes[s] = candidates(c, s);
     for (c->reader = 0; c->reader < count; c->reader++)
-        if (c->axes[c->reader]) tir_stage_loads(c->state, c->reader, check_straight, c);
+        if (c->axes[c->reader]) tir_stage_loads(c->state->region, c->reader, check_straight, c);
     do {
         c->changed = false;
         for (c->reader = 0; c->reader < count; c->reader++)
-            if (!stage_at(c, c->reader)->removed) tir_stage_loads(c->state, c->reader, check_consistent, c);
+            if (!stage_at(c, c->reader)->removed) tir_stage_loads(c->state->region, c->reader, check_consistent, c);
     } while (c->changed);
 }
 
@@ -358,7 +358,7 @@ void tir_apply_collapse(tir_schedule_state *state) {
     c.inputs = LIB_NEW_ARRAY(state->arena, uint32_t, region->tensors.count + 1);
     find_pairs(&c);
     for (c.reader = 0; c.reader < (int)region->stages.count; c.reader++)
-        if (!stage_at(&c, c.reader)->removed) tir_stage_loads(state, c.reader, mark_input, &c);
+        if (!stage_at(&c, c.reader)->removed) tir_stage_loads(state->region, c.reader, mark_input, &c);
     for (int s = 0; s < (int)region->stages.count; s++)
         if (!stage_at(&c, s)->removed) join_axes(&c, s);
     for (uint32_t t = 0; t < region->tensors.count; t++) join_dimensions(&c, t);

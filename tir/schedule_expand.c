@@ -181,13 +181,13 @@ void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer) {
     do {
         x.changed = false;
         for (x.reader = 0; x.reader < count; x.reader++)
-            if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state, x.reader, mark_together, &x);
+            if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state->region, x.reader, mark_together, &x);
     } while (x.changed);
     for (int s = 0; s < count; s++)
         for (int k = 0; x.axis[s] >= 0 && k < stage_at(&x, s)->count; k++)
             x.dimension[stage_at(&x, s)->tensor[k]] = x.axis[s];
     for (x.reader = 0; x.reader < count; x.reader++)
-        if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state, x.reader, mark_input, &x);
+        if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state->region, x.reader, mark_input, &x);
     for (int s = 0; s < count; s++)
         if (x.axis[s] >= 0) divide_axis(&x, s);
     for (int s = 0; s < count; s++)

@@ -40,8 +40,8 @@ static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
     int s = tir_find_stage(state, lib_lexer_name(lexer)), fold = find_fold(state, lib_lexer_name(lexer));
     if (stage_at(state, s)->fold != fold) tir_schedule_raise(state, "it is not a step of that fold");
     step_search search = {state, fold, s};
-    tir_stage_loads(state, s, refuse_fold_values, &search);
-    tir_stage_loads(state, fold, refuse_next, &search);
+    tir_stage_loads(state->region, s, refuse_fold_values, &search);
+    tir_stage_loads(state->region, fold, refuse_next, &search);
     stage_at(state, s)->fold = -1;
     int *position = LIB_NEW_ARRAY(state->arena, int, state->region->stages.count);
     for (int q = 0; q < (int)state->region->stages.count; q++)
@@ -109,7 +109,7 @@ static bool other_steps(const blocking *b) {
     tir_schedule_state *state = b->state;
     for (int q = 0; q < (int)state->region->stages.count; q++)
         if (q != b->step_at && !stage_at(state, q)->removed && stage_at(state, q)->fold == b->fold_at &&
-            (!b->followers || !tir_is_follower(state, q) || tir_stage_reads(state, q, b->fold.tensor[0])))
+            (!b->followers || !tir_is_follower(state, q) || tir_stage_reads(state->region, q, b->fold.tensor[0])))
             return true;
     return false;
 }
@@ -135,7 +135,7 @@ static const char *flaw_of(blocking *b) {
         is_map = b->axis_of[a] >= 0;
     }
     if (!is_map) return lib_arena_format(arena, "the step of %s is not a map over its axes", name);
-    tir_stage_loads(state, b->step_at, find_state_load, b);
+    tir_stage_loads(state->region, b->step_at, find_state_load, b);
     if (b->several) return "its step reads the state at several points";
     bool same_point = b->state_load != 0;
     for (int a = 0; same_point && a < b->fold.space; a++)
@@ -148,10 +148,12 @@ static const char *flaw_of(blocking *b) {
     return NULL;
 }
 
-bool tir_fold_is_associative(tir_region *region, int fold) {
+int tir_cumulative_step(tir_region *region, int fold, int *time) {
     tir_schedule_state state = {.region = region, .arena = region->arena};
     blocking b = {.state = &state, .fold_at = fold, .fold = region->stages.data[fold]};
-    return b.fold.kind == TIR_FOLD && !flaw_of(&b);
+    if (b.fold.kind != TIR_FOLD || flaw_of(&b)) return -1;
+    *time = b.axis_of[b.fold.space];
+    return b.step_at;
 }
 
 static void analyse(blocking *b) {
@@ -369,7 +371,8 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t last = b.fold.tensor[0], all = b.step.tensor[0];
     bool all_used = state->region->tensors.data[all].output;
     for (int q = 0; q < (int)state->region->stages.count; q++)
-        if (q != b.fold_at && !stage_at(state, q)->removed) all_used = all_used || tir_stage_reads(state, q, all);
+        if (q != b.fold_at && !stage_at(state, q)->removed)
+            all_used = all_used || tir_stage_reads(state->region, q, all);
     add_totals(&b, totals_name);
     uint32_t totals = stage_at(state, b.fold_at)->tensor[0];
     uint32_t after = add_prefixes(&b, prefixes_name, after_name, totals);

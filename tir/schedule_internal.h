@@ -3,6 +3,7 @@
 #ifndef TIR_SCHEDULE_INTERNAL_H
 #define TIR_SCHEDULE_INTERNAL_H
 
+#include "tir/readers.h"
 #include "tir/schedule.h"
 #include "tir/unit.h"
 
@@ -214,8 +215,5 @@ bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* may t
 /* Bounds of a clipped reduction axis solved from the stage's predicate after eliminating everything that is not open. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
-typedef void (*tir_load_visit)(void *user, tir_expr load);
-void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user);
-bool tir_stage_reads(tir_schedule_state *state, int stage, uint32_t tensor);
 
 #endif

@@ -177,7 +177,7 @@ static bool belongs_to_chain(online *o, const tir_stage *stage) {
 static bool reads_any(online *o, int q, const bool *outside) {
     for (int p = 0; p < (int)o->state->region->stages.count; p++)
         for (int c = 0; outside[p] && c < stage_at(o, p)->count; c++)
-            if (tir_stage_reads(o->state, q, stage_at(o, p)->tensor[c])) return true;
+            if (tir_stage_reads(o->state->region, q, stage_at(o, p)->tensor[c])) return true;
     return false;
 }
 
@@ -520,7 +520,7 @@ static bool needs(const online *o, int s, int p) {
     if (stage->removed || producer->removed) return false;
     if (stage->fold == p || producer->fold == s) return true;
     for (int c = 0; c < producer->count; c++)
-        if (tir_stage_reads(o->state, s, producer->tensor[c])) return true;
+        if (tir_stage_reads(o->state->region, s, producer->tensor[c])) return true;
     return false;
 }
 
@@ -659,7 +659,7 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
         if (m->sum) m->lift = without_divisor(&o, m->lift, &m->divisor);
         if (m->divisor) check_rows_exist(&o, m);
         for (int k = i + 1; k < o.count && m->divisor; k++)
-            if (tir_stage_reads(state, o.members[k].stage, m->whole.tensor[0]))
+            if (tir_stage_reads(state->region, o.members[k].stage, m->whole.tensor[0]))
                 tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name,
                                    o.members[k].whole.name);
     }

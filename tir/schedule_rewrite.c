@@ -202,7 +202,7 @@ static void dimension_axes(tir_schedule_state *state, uint32_t t, const tir_axis
                 : NULL;
     for (uint32_t q = 0; q < region->stages.count && tensor->stage < 0; q++) {
         axis_search search = {state, stage_at(state, (int)q), t, axes};
-        if (!search.stage->removed) tir_stage_loads(state, (int)q, find_indices, &search);
+        if (!search.stage->removed) tir_stage_loads(state->region, (int)q, find_indices, &search);
     }
 }
 
@@ -428,7 +428,7 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
     if (!tir_is_const(pool, whole.axis[axis].extent, &n) || n < 2 || (n & (n - 1)))
         tir_schedule_raise(state, "axis %s must have a constant power of two of parts", whole.axis[axis].name);
     part_search parts = {.state = state, .var = whole.axis[axis].var, .producer = -1};
-    tir_stage_loads(state, s, find_parts, &parts);
+    tir_stage_loads(state->region, s, find_parts, &parts);
     if (whole.kind != TIR_REDUCE || !whole.merge[0] || whole.reduce != 1 || whole.predicate || parts.producer < 0)
         tir_schedule_raise(state, "%s does not combine the parts of one rfactored stage", whole.name);
     tir_expr current[TIR_MAX_STATE], var = whole.axis[axis].var;

@@ -7,7 +7,7 @@
 static int only_reader(tir_schedule_state *state, const tir_stage *sum) {
     int reader = -1;
     for (int q = 0; q < (int)state->region->stages.count; q++) {
-        if (state->region->stages.data[q].removed || !tir_stage_reads(state, q, sum->tensor[0])) continue;
+        if (state->region->stages.data[q].removed || !tir_stage_reads(state->region, q, sum->tensor[0])) continue;
         if (reader >= 0) return -1;
         reader = q;
     }

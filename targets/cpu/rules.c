@@ -12,32 +12,22 @@
  *   roots    each root is scheduled by one of the families in rules_roots.c */
 #include "targets/cpu/rules.h"
 #include "targets/cpu/cpu.h"
-
-#include <stdio.h>
+#include "tir/inline_cost.h"
 
 static void make_groups(rules *r);
 
 void rules_rewrite(rules *r, const char *format, ...) {
-    lib_text line;
     va_list arguments;
-    lib_text_init(&line, r->arena);
     va_start(arguments, format);
-    lib_text_format_v(&line, format, arguments);
+    tir_rewrite_line(r->schedule, r->region, format, arguments);
     va_end(arguments);
-    tir_schedule one;
-    tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line.data);
-    tir_schedule_rewrite(r->region, &one, NULL);
-    tir_schedule_add(r->schedule, "%s", line.data);
     if (r->group) make_groups(r); /* not before inlining is done, which does not use groups */
 }
 
-const char *rules_fresh_name(const rules *r, const char *base, const char *suffix) {
-    return tir_region_fresh_name(r->arena, r->region, base, suffix);
-}
-
-int rules_stage_named(const rules *r, const char *name) {
-    return tir_region_find_stage(r->region, name);
+void rules_lay_out_last(rules *r, const char *name, int axis) {
+    const tir_stage *stage = &r->region->stages.data[rules_stage_named(r, name)];
+    rules_rewrite(r, "layout %s (%s%s)", name, tir_dimensions_but(r->arena, stage, tir_axis_bit(axis)),
+                  stage->axis[axis].name);
 }
 
 int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
@@ -47,44 +37,6 @@ int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
 }
 
 /* ---- inline */
-
-typedef struct cost_count {
-    /* variable of the innermost loop: code independent of it is hoisted; 0: none */
-    tir_expr innermost;
-    int operations, heavy;
-} cost_count;
-
-static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    cost_count *count = user;
-    const tir_node *node = tir_get(pool, e);
-    if (node->dtype == TIR_INDEX || node->op == TIR_LOAD) return rebuilt;
-    if (count->innermost && !tir_uses(pool, e, count->innermost)) return rebuilt;
-    count->operations += node->count > 0;
-    count->heavy += (tir_ops[node->op].flags & TIR_MATH) != 0 || node->op == TIR_DIV || node->op == TIR_SQRT;
-    return rebuilt;
-}
-
-typedef struct readers {
-    /* distinct loads in all stages; in one */
-    int loads, most;
-    /* a reader is a reduction: the value would be computed once per point of its iteration space */
-    bool reduced;
-    bool fold;
-} readers;
-
-static readers find_readers(rules *r, uint32_t tensor) {
-    readers found = {0};
-    for (uint32_t q = 0; q < r->region->stages.count; q++) {
-        const tir_stage *stage = &r->region->stages.data[q];
-        if (stage->removed) continue;
-        const int here = tir_loads_of(r->region, (int)q, tensor);
-        found.loads += here;
-        if (here > found.most) found.most = here;
-        if (here && stage->kind != TIR_MAP) found.reduced = true;
-        if ((here && stage->kind == TIR_FOLD) || stage->kind == TIR_SCATTER) found.fold = true;
-    }
-    return found;
-}
 
 static bool reads_contraction(rules *r, int s) {
     rules_access access[RULES_ACCESSES];
@@ -156,24 +108,19 @@ static bool is_read_once(rules *r, uint32_t tensor) {
     return false;
 }
 
-static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
-    return rebuilt;
-}
-
 /* Does a loaded value index the tensor's last axis in any stage? The tensor is then computed in memory order. */
 static bool is_chosen_from(rules *r, uint32_t tensor) {
     const int last = r->region->tensors.data[tensor].rank - 1;
+    tir_pool *pool = r->region->pool;
     rules_access access[RULES_ACCESSES];
-    bool found = false;
     for (int q = 0; q < (int)r->region->stages.count && last >= 0; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         int count = stage->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
-        for (int i = 0; i < count && !found; i++)
-            if (access[i].tensor == tensor)
-                tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, last), meet_table, &found);
+        for (int i = 0; i < count; i++)
+            if (access[i].tensor == tensor && tir_has_load(pool, tir_operand(pool, access[i].load, last), 0))
+                return true;
     }
-    return found;
+    return false;
 }
 
 /* Does stage s, inlined into a reduction of interleaved rows that reads it, load an operand in another order, as one value for all of the
@@ -185,38 +132,23 @@ static bool breaks_interleaving(rules *r, int s) {
         if (stage->removed || stage->kind != TIR_REDUCE || !tir_loads_of(r->region, q, tensor)) continue;
         if (!rules_may_interleave(r, q)) continue;
         rules after = *r;
-        tir_schedule one;
-        tir_schedule_init(&one, r->arena);
-        tir_schedule_add(&one, "inline %s", r->region->stages.data[s].name);
-        after.region = tir_schedule_try(r->region, &one);
+        after.region = tir_try_line(NULL, r->region, "inline %s", r->region->stages.data[s].name);
         if (after.region && !rules_may_interleave(&after, q)) return true;
     }
     return false;
 }
 
-/* Is stage s a map that could be inlined? */
-static bool may_inline(const rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
-    return !r->region->tensors.data[stage->tensor[0]].output;
-}
-
 /* Is it to be inlined: is it loaded in one place (a reduction must load each element once), or is it a few cheap operations? */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
-    const tir_stage *stage = &r->region->stages.data[s];
-    cost_count cost = {0};
-    for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1) cost.innermost = stage->axis[a].var;
-    tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
-    readers found = find_readers(r, stage->tensor[0]);
-    if (found.most > 2 || found.fold || rules_loses_positions(r, s)) return false;
-    if (found.reduced && found.loads > 1 && reads_contraction(r, s))
-        return false; /* once, in the contraction's tiles */
+    const uint32_t tensor = r->region->stages.data[s].tensor[0];
+    const tir_inline_cost cost = tir_inline_cost_of(r->region, s, true);
+    if (cost.most > 2 || cost.stateful || rules_loses_positions(r, s)) return false;
+    if (cost.reduced && cost.loads > 1 && reads_contraction(r, s)) return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_row_statistic(r, s)) return false;
-    if (found.reduced && breaks_interleaving(r, s)) return false;
-    if (cost.operations && is_chosen_from(r, stage->tensor[0])) return false;
-    bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
+    if (cost.reduced && breaks_interleaving(r, s)) return false;
+    if (cost.operations && is_chosen_from(r, tensor)) return false;
+    bool once = cost.loads == 1 && (!cost.reduced || is_read_once(r, tensor));
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
 
@@ -248,11 +180,10 @@ static bool is_one_of_several(rules *r, uint32_t tensor) {
 static void inline_maps(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const char *name = r->region->stages.data[s].name;
-        if (may_inline(r, (int)s) && is_transposition(r, (int)s) &&
-            is_one_of_several(r, r->region->stages.data[s].tensor[0]))
+        if (!tir_may_inline(r->region, (int)s)) continue;
+        if (is_transposition(r, (int)s) && is_one_of_several(r, r->region->stages.data[s].tensor[0]))
             tir_doubt(r->schedule, name, "inline", "no");
-        if (may_inline(r, (int)s) && tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s)))
-            rules_rewrite(r, "inline %s", name);
+        if (tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s))) rules_rewrite(r, "inline %s", name);
     }
 }
 
@@ -341,29 +272,17 @@ static void collapse_axes(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s))
             return;
-    int before = count_axes(r->region);
-    tir_schedule one;
-    tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "collapse");
-    tir_schedule_rewrite(r->region, &one, NULL);
-    if (count_axes(r->region) != before) tir_schedule_add(r->schedule, "collapse");
-}
-
-static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    *(bool *)user = *(bool *)user || tir_op_of(pool, e) == TIR_LOAD;
-    return rebuilt;
-}
-
-bool rules_loads(const rules *r, tir_expr e) {
-    bool found = false;
-    if (e) tir_rewrite(r->region->pool, e, meet_load, &found);
-    return found;
+    const int before = count_axes(r->region);
+    const size_t length = r->schedule->text.length;
+    rules_rewrite(r, "collapse");
+    if (count_axes(r->region) == before) tir_schedule_cut(r->schedule, length);
 }
 
 bool rules_ends_by_data(const rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
-        if (!stage->removed && stage->kind == TIR_REDUCE && rules_loads(r, stage->predicate)) return true;
+        if (!stage->removed && stage->kind == TIR_REDUCE && tir_has_load(r->region->pool, stage->predicate, 0))
+            return true;
     }
     return false;
 }
@@ -380,7 +299,8 @@ static void find_ends(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
         if (stage->removed || stage->kind != TIR_REDUCE || stage->predicate) continue;
-        if (rules_loads(r, tir_where_condition(r->region, (int)s))) rules_rewrite(r, "where %s", stage->name);
+        if (tir_has_load(r->region->pool, tir_where_condition(r->region, (int)s), 0))
+            rules_rewrite(r, "where %s", stage->name);
     }
 }
 
@@ -418,12 +338,8 @@ static void relabel(const rules *r, int contraction, int *label, int count) {
 /* Is the stage's work small enough for a single task? Then one loop around the root may hold all of it. */
 static bool is_small(const rules *r, const tir_stage *stage) {
     enum { POINTS = 32768 };
-    int64_t points = 1;
-    for (int a = 0; a < stage->space + stage->reduce; a++) {
-        int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0 || extent > POINTS || (points *= extent > 0 ? extent : 1) > POINTS) return false;
-    }
-    return true;
+    const int64_t points = tir_points(r->region, stage, 0, stage->space + stage->reduce);
+    return points >= 0 && points <= POINTS;
 }
 
 /* May stage s run inside the root's loops: do the two share an axis of several points, or has neither an axis that the other lacks? Or, if
@@ -669,7 +585,7 @@ static void make_groups(rules *r) {
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
         if (r->region->stages.data[root].fold >= 0) continue; /* a step of a fold is placed already */
         if (!may_join(r, s, root, label)) continue;
-        if (!is_computed_once(r, s, root, label, &group->whole) && rules_has_output(r, s)) continue;
+        if (!is_computed_once(r, s, root, label, &group->whole) && tir_has_output(r->region, s)) continue;
         group->root = root;
         group->owner = role == RULES_CUT ? reader : root;
         memcpy(group->label, label, sizeof label);
@@ -677,16 +593,6 @@ static void make_groups(rules *r) {
 }
 
 /* ---- the schedule */
-
-/* Has a stage an axis without points? Then the schedule stays empty, since split factors must not be 0. */
-static bool has_empty_axis(const tir_region *region) {
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        for (int a = 0; a < region->stages.data[s].space + region->stages.data[s].reduce; a++) {
-            int64_t extent;
-            if (tir_is_const(region->pool, region->stages.data[s].axis[a].extent, &extent) && extent == 0) return true;
-        }
-    return false;
-}
 
 /* Does the stage have loops of its own? */
 static bool is_root(const rules *r, int s) {
@@ -700,7 +606,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
                                                     rules_prepare_rows, rules_prepare_enumerated_tile};
     rules r = {
         .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
-    if (!machine->vector_bytes || has_empty_axis(region)) return;
+    if (!machine->vector_bytes || tir_has_empty_axis(region)) return;
     inline_maps(&r);
     find_ends(&r);
     rules_prepare_sorts(&r);

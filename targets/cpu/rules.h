@@ -4,7 +4,9 @@
 
 #include "tir/access.h"
 #include "tir/choice.h"
+#include "tir/extent.h"
 #include "tir/machine.h"
+#include "tir/schedule_lines.h"
 
 /* Where a stage runs: in loops of its own as a root, or inside the loops of another stage (by stage, in `rules.group`). */
 typedef struct rules_group {
@@ -162,26 +164,40 @@ enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unr
 /* Appends a rewrite line and applies it to r->region. */
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-const char *rules_fresh_name(const rules *r, const char *base, const char *suffix); /* no tensor has it */
+static inline const char *rules_fresh_name(const rules *r, const char *base,
+                                           const char *suffix) { /* no tensor has it */
+    return tir_region_fresh_name(r->arena, r->region, base, suffix);
+}
+/* Stores the stage's values with this axis innermost, so that vectors along it are contiguous. */
+void rules_lay_out_last(rules *r, const char *stage, int axis);
 /* Has a reduction a predicate that depends on loaded values? The stages computed for it then have as many points as it reads, a number
  * known at run time only: their axes are split with `mask`, never with `peel`. */
 bool rules_ends_by_data(const rules *r);
-bool rules_loads(const rules *r,
-                 tir_expr e); /* does the expression depend on memory or on another stage? `e` may be 0: no */
-int rules_stage_named(const rules *r, const char *name);       /* number of the stage of that name; -1: none */
+static inline int rules_stage_named(const rules *r, const char *name) { /* number of the stage; -1: none */
+    return tir_region_find_stage(r->region, name);
+}
 int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first axis of that role; -1: none */
 /* If `stage` is a reduction into lanes, or a level of the tree over its lanes: the stage in which that tree ends; else `stage` itself. */
 int rules_end_of_tree(rules *r, int stage);
 
 /* rules_access.c */
 /* Distinct loads, as tir_accesses; returns their number. */
-int rules_accesses(rules *r, int stage, rules_access *out, int limit);
+static inline int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
+    return tir_accesses(r->region, stage, out, limit);
+}
 int64_t rules_store_stride(rules *r, int stage, int axis);
 /* The only dimension of the load whose subscript contains the axis, and the axis's coefficient there; -1: none, several, or not linear. */
 int rules_dimension_of(const rules *r, const rules_access *access, tir_expr axis, int64_t *coefficient);
+/* Bytes of the whole tensor; -1: varying. */
+static inline int64_t rules_bytes(const rules *r, const tir_tensor *tensor) {
+    const int64_t elements = tir_elements(r->region, tensor, 0), size = (int64_t)lib_dtype_size(tensor->dtype);
+    return elements < 0 || elements > INT64_MAX / size ? -1 : elements * size;
+}
 /* Is the address linear in the axis? Its stride is constant, or contains sizes that vary. */
 bool rules_is_linear(const rules *r, const tir_stage *stage, const rules_access *access, int axis);
-int64_t rules_extent(const rules *r, const tir_axis *axis); /* -1: varying */
+static inline int64_t rules_extent(const rules *r, const tir_axis *axis) { /* -1: varying */
+    return tir_axis_extent(r->region, axis);
+}
 /* The largest extent possible; TIR_UNBOUNDED_HIGH: unknown. */
 int64_t rules_extent_limit(const rules *r, const tir_axis *axis);
 /* The extent; of a varying one a quarter of the largest possible, at least 4. */
@@ -194,8 +210,6 @@ int64_t rules_usual_extent(const rules *r, const tir_axis *axis);
 bool rules_fits_registers(const rules *r, const tir_stage *stage, int v);
 /* Extent of a space axis, with the padding of the layout. */
 int64_t rules_stored_extent(const rules *r, int stage, int axis);
-/* Is a value of the stage an output of the region? */
-bool rules_has_output(const rules *r, int stage);
 /* Are results contiguous along the axis, or in blocks? */
 bool rules_stores_vectors(rules *r, int stage, int axis);
 /* Lanes of a vector of the widest type that the stage computes. */
@@ -211,8 +225,8 @@ static inline bool rules_in_line(const rules_access *access, int axis) {
 bool rules_straight(rules *r, int stage, int slow, int fast);
 /* Does it sum products, so that it is worth a register tile? */
 bool rules_is_contraction(const rules *r, int stage);
-/* The stages that run in the owner's loops, in stage order; returns their number. */
-int rules_members(const rules *r, int owner, int *members);
+/* Sets *members to the stages that run in the owner's loops, in stage order, with room for one more; returns their number. */
+int rules_members(const rules *r, int owner, int **members);
 bool rules_pointwise(const rules *r, int stage); /* do it and its owner share all axes of several points? */
 int rules_axis_labelled(const rules *r, int stage, int label); /* the stage's axis with that label; -1: none */
 /* Number of vector registers for the values of a stage, of all components, if they are kept at points[a] points along space axis a and

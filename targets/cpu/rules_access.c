@@ -2,10 +2,6 @@
 #include "targets/cpu/rules.h"
 #include "tir/loop.h"
 
-int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
-    return tir_accesses(r->region, stage, out, limit);
-}
-
 int64_t rules_store_stride(rules *r, int stage, int axis) {
     int64_t stride[TIR_MAX_AXES];
     tir_store_strides(r->region, stage, stride);
@@ -41,11 +37,6 @@ bool rules_is_linear(const rules *r, const tir_stage *stage, const rules_access 
     return rules_dimension_of(r, access, stage->axis[axis].var, &coefficient) >= 0;
 }
 
-int64_t rules_extent(const rules *r, const tir_axis *axis) {
-    int64_t extent;
-    return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
-}
-
 int64_t rules_extent_limit(const rules *r, const tir_axis *axis) {
     return tir_range(r->region->pool, axis->extent).high;
 }
@@ -68,13 +59,6 @@ int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     const tir_stage *s = &r->region->stages.data[stage];
     int64_t extent = rules_extent(r, &s->axis[axis]);
     return extent < 0 ? -1 : tir_layout_padded_size(&r->region->tensors.data[s->tensor[0]].layout, axis, extent);
-}
-
-bool rules_has_output(const rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    for (int c = 0; c < stage->count; c++)
-        if (r->region->tensors.data[stage->tensor[c]].output) return true;
-    return false;
 }
 
 bool rules_stores_vectors(rules *r, int stage, int axis) {
@@ -167,10 +151,11 @@ bool rules_is_contraction(const rules *r, int stage) {
     return tir_op_of(r->region->pool, tir_operand(r->region->pool, s->value[0], 2)) == TIR_ACC;
 }
 
-int rules_members(const rules *r, int owner, int *members) {
+int rules_members(const rules *r, int owner, int **members) {
     int count = 0;
+    *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
     for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (s != owner && !r->region->stages.data[s].removed && r->group[s].owner == owner) members[count++] = s;
+        if (s != owner && !r->region->stages.data[s].removed && r->group[s].owner == owner) (*members)[count++] = s;
     return count;
 }
 
@@ -259,7 +244,7 @@ int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count)
         }
     }
     for (int i = 0; i < count; i++)
-        if (rules_has_output(r, stages[i])) last[stages[i]] = count - 1;
+        if (tir_has_output(r->region, stages[i])) last[stages[i]] = count - 1;
     for (int i = 0; i < count; i++) {
         int64_t live = 0, leaving = 0;
         for (int k = 0; k < i; k++)

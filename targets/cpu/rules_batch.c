@@ -18,28 +18,13 @@ static bool is_own(const rules *r, const rules_access *access, int fold) {
  * the fold's steps? */
 static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     const tir_stage *s = &r->region->stages.data[step];
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, step, access, RULES_ACCESSES);
-    if (count == RULES_ACCESSES || s->space <= fold->space) return false;
+    if (s->space <= fold->space) return false;
     for (int a = 0; a < fold->space; a++)
         if (rules_extent(r, &s->axis[a]) != rules_extent(r, &fold->axis[a])) return false;
-    for (int i = 0; i < count; i++) {
-        bool own = is_own(r, &access[i], s->fold);
-        for (int a = 0; own && a < fold->space; a++)
-            if (tir_operand(r->region->pool, access[i].load, a) != s->axis[a].var) return false;
-    }
+    for (uint32_t q = 0; q < r->region->stages.count; q++)
+        if (((int)q == s->fold || is_step(r, q, s->fold)) && !tir_reads_along(r->region, step, (int)q, fold->space))
+            return false;
     return true;
-}
-
-/* Elements of one table: the product of the tensor's dimensions from `first` on; -1: varying. */
-static int64_t table_of(rules *r, const tir_tensor *tensor, int first) {
-    int64_t points = 1;
-    for (int d = first; d < tensor->rank; d++) {
-        int64_t extent;
-        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent)) return -1;
-        if (__builtin_mul_overflow(points, extent, &points)) return -1;
-    }
-    return points;
 }
 
 /* Do the state and the results of all steps, for `lanes` tables at a time, take at most half of L2? *points: elements of all these results
@@ -53,7 +38,7 @@ static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
         const tir_stage *stage = &r->region->stages.data[q];
         for (int c = 0; c < stage->count; c++) {
             const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[c]];
-            int64_t table = table_of(r, tensor, q == (uint32_t)s ? fold->space : fold->space + 1);
+            int64_t table = tir_elements(r->region, tensor, q == (uint32_t)s ? fold->space : fold->space + 1);
             if (table < 0 || table > r->machine->l2) return false;
             bytes += table * (int64_t)lib_dtype_size(tensor->dtype);
             *points += table;
@@ -92,12 +77,6 @@ static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
     return best >= 0 && *lanes > 1 && tables_fit(r, s, *lanes, points) ? best : -1;
 }
 
-static bool leaves(const rules *r, const tir_stage *stage) {
-    for (int c = 0; c < stage->count; c++)
-        if (r->region->tensors.data[stage->tensor[c]].output) return true;
-    return false;
-}
-
 static bool have_one_rank(const rules *r, const tir_stage *stage) {
     for (int c = 1; c < stage->count; c++)
         if (r->region->tensors.data[stage->tensor[c]].rank != r->region->tensors.data[stage->tensor[0]].rank)
@@ -110,7 +89,7 @@ static void lay_out(rules *r, int stage, int axis, int64_t lanes, bool state) {
     const tir_stage *s = &r->region->stages.data[stage];
     const tir_tensor *tensor = &r->region->tensors.data[s->tensor[0]];
     lib_text layout;
-    if (leaves(r, s) || !have_one_rank(r, s) || tensor->rank + state > TIR_MAX_PHYSICAL) return;
+    if (tir_has_output(r->region, stage) || !have_one_rank(r, s) || tensor->rank + state > TIR_MAX_PHYSICAL) return;
     lib_text_init(&layout, r->arena);
     for (int d = 0; d < tensor->rank; d++) {
         const char *name = d < s->space ? s->axis[d].name : lib_arena_format(r->arena, "d%d", d);
@@ -135,11 +114,6 @@ bool rules_prepare_batch(rules *r, int s) {
         lay_out(r, (int)q, axis, lanes, q == (uint32_t)s);
     }
     return true;
-}
-
-static void add_order(lib_text *order, const tir_stage *stage, int without) {
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (a != without) lib_text_format(order, " %s", stage->axis[a].name);
 }
 
 void rules_batch(rules *r, int s) {
@@ -170,10 +144,8 @@ void rules_batch(rules *r, int s) {
     for (uint32_t q = 0; q < r->region->stages.count; q++) {
         if (!is_step(r, q, s)) continue;
         const tir_stage *step = &r->region->stages.data[q];
-        lib_text inner;
-        lib_text_init(&inner, r->arena);
-        add_order(&inner, step, axis);
-        tir_schedule_add(r->schedule, "order %s:%s %s", step->name, inner.data, step->axis[axis].name);
+        tir_schedule_add(r->schedule, "order %s:%s %s", step->name, tir_loops_but(r->arena, step, tir_axis_bit(axis)),
+                         step->axis[axis].name);
         tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[axis].name);
     }
 }

@@ -264,12 +264,7 @@ void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape
     lib_vec_push(r->arena, &r->cuts, b);
     rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s block step", contraction,
                   stage->axis[first_reduction(r, stage)].name, (long long)blocks, b->part);
-    stage = &r->region->stages.data[rules_stage_named(r, b->part)];
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->v) lib_text_format(&order, "%s, ", stage->axis[a].name);
-    rules_rewrite(r, "layout %s (%s%s)", b->part, order.data, stage->axis[t->v].name);
+    rules_lay_out_last(r, b->part, t->v);
 }
 
 static const rules_cut *blocks_of(const rules *r, int root) {

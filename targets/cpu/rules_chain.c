@@ -10,10 +10,11 @@
 #include <math.h>
 
 enum {
-    ROWS_LEAST = 6,     /* rows from which on vectors along them pay */
-    L2_SHARE = 4,       /* part of L2 for a block of scores: operands are streamed through it, too */
-    MOST_SHARED = 5,    /* largest number of rows that are computed together */
-    KEYS_TYPICAL = 1024 /* assumed if the extent varies */
+    ROWS_LEAST = 6,      /* rows from which on vectors along them pay */
+    L2_SHARE = 4,        /* part of L2 for a block of scores: operands are streamed through it, too */
+    MOST_SHARED = 5,     /* largest number of rows that are computed together */
+    KEYS_TYPICAL = 1024, /* assumed if the extent varies */
+    FEW_SUMS = 8         /* of a tile of few rows */
 };
 
 /* Stages by number, valid until the next rewrite; axes of the root by number, of members through their labels. */
@@ -38,24 +39,9 @@ static const tir_stage *stage_of(const rules *r, int s) {
     return &r->region->stages.data[s];
 }
 
-static bool reads_stage(rules *r, int s, int producer) {
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++)
-        if (r->region->tensors.data[access[i].tensor].stage == producer) return true;
-    return false;
-}
-
-static bool is_output(const rules *r, int s) {
-    for (int c = 0; c < stage_of(r, s)->count; c++)
-        if (r->region->tensors.data[stage_of(r, s)->tensor[c]].output) return true;
-    return false;
-}
-
 static int readers_of(rules *r, int s) {
     int count = 0;
-    for (int q = s + 1; q < (int)r->region->stages.count; q++)
-        count += !stage_of(r, q)->removed && reads_stage(r, q, s);
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) count += tir_reads(r->region, q, s);
     return count;
 }
 
@@ -69,7 +55,7 @@ static bool is_live_contraction(const rules *r, int s) {
  * copy as its reader. */
 static void assign_owners(rules *r) {
     for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
-        if (!is_live_contraction(r, s) || (!is_output(r, s) && readers_of(r, s) == 1)) continue;
+        if (!is_live_contraction(r, s) || (!tir_has_output(r->region, s) && readers_of(r, s) == 1)) continue;
         if (count++ > 4) return;
         const char *name = stage_of(r, s)->name;
         rules_rewrite(r, "copy %s -> %s", name, rules_fresh_name(r, name, "_out"));
@@ -201,12 +187,7 @@ static void rows_last(rules *r, int s, int rows) {
     const tir_stage *stage = stage_of(r, s);
     bool last = true;
     for (int a = rows + 1; a < stage->space; a++) last = last && rules_extent(r, &stage->axis[a]) == 1;
-    if (last) return;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != rows) lib_text_format(&order, "%s, ", stage->axis[a].name);
-    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
+    if (!last) rules_lay_out_last(r, stage->name, rows);
 }
 
 /* An input of the region that stage s loads across the rows (a dimension is indexed by them alone, and is not contiguous): a block of it at
@@ -216,9 +197,8 @@ static uint32_t operand_across(rules *r, const chain *c, int s) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
     for (int i = 0; i < count && rows >= 0; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        bool across = access[i].stride[rows] != 0 && access[i].stride[rows] != 1, plain = false;
-        for (int d = 0; d < tensor->rank; d++)
-            plain = plain || tir_operand(r->region->pool, access[i].load, d) == stage_of(r, s)->axis[rows].var;
+        const bool across = access[i].stride[rows] != 0 && access[i].stride[rows] != 1;
+        const bool plain = tir_plain_dimension(r->region, &access[i], stage_of(r, s)->axis[rows].var) >= 0;
         if (across && plain && tensor->stage < 0 && tensor->rank > 1) return access[i].tensor;
     }
     return UINT32_MAX;
@@ -230,11 +210,12 @@ static void copy_across(rules *r, rules_chain *out, const chain *c, int s, uint3
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows), dim = -1;
     int own = s == c->first ? key_axis(r, c) : own_axis(r, s);
     bool keys = false;
-    for (int i = 0; i < count; i++)
-        keys = keys || (access[i].tensor == tensor && own >= 0 && access[i].stride[own] != 0);
-    for (int i = 0; i < count; i++)
-        for (int d = 0; d < r->region->tensors.data[tensor].rank && access[i].tensor == tensor; d++)
-            if (tir_operand(r->region->pool, access[i].load, d) == stage_of(r, s)->axis[rows].var) dim = d;
+    for (int i = 0; i < count; i++) {
+        if (access[i].tensor != tensor) continue;
+        const int plain = tir_plain_dimension(r->region, &access[i], stage_of(r, s)->axis[rows].var);
+        keys = keys || (own >= 0 && access[i].stride[own] != 0);
+        if (plain >= 0) dim = plain;
+    }
     rules_rewrite(r, "copy %s -> %s", source, copy);
     rows_last(r, rules_stage_named(r, copy), dim);
     lib_vec_push(r->arena, &out->copies, ((rules_chain_copy){copy, dim, keys}));
@@ -251,7 +232,7 @@ static void copy_statistics(rules *r, const rules_chain *out) {
         if (!chain_again(r, out, &c)) return;
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || r->group[s].root != c.root || stage->kind != TIR_REDUCE || s == c.second) continue;
-        if (!reads_stage(r, c.root, s) && !is_output(r, s)) continue;
+        if (!tir_reads(r->region, c.root, s) && !tir_has_output(r->region, s)) continue;
         const char *name = stage->name;
         rules_rewrite(r, "copy %s -> %s", name, rules_fresh_name(r, name, "_row"));
         s = rules_stage_named(r, name);
@@ -440,14 +421,15 @@ static int64_t choose_block(const chain_loops *l, int64_t rows, bool *peel) {
     return block * l->lanes;
 }
 
-static void order_line(const chain_loops *l, int s, const char *const *tail, int tail_count, uint32_t in_tail) {
-    const tir_stage *stage = stage_of(l->r, s);
-    lib_text order;
-    lib_text_init(&order, l->r->arena);
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (!(in_tail >> a & 1)) lib_text_format(&order, " %s", stage->axis[a].name);
-    for (int i = 0; i < tail_count; i++) lib_text_format(&order, " %s", tail[i]);
-    tir_schedule_add(l->r->schedule, "order %s:%s", stage->name, order.data);
+/* Orders the stage's loops: its axes except those in `inner`, then `tail`. */
+static void order_line(const rules *r, int s, uint32_t inner, const char *tail) {
+    tir_schedule_add(r->schedule, "order %s:%s %s", stage_of(r, s)->name,
+                     tir_loops_but(r->arena, stage_of(r, s), inner), tail);
+}
+
+/* The name of the stage's loop along the axis, after a blank; "": axis -1. */
+static const char *loop_along(const rules *r, int s, int axis) {
+    return axis < 0 ? "" : lib_arena_format(r->arena, " %s", stage_of(r, s)->axis[axis].name);
 }
 
 static void clip_reduction(const rules *r, int s) {
@@ -457,21 +439,18 @@ static void clip_reduction(const rules *r, int s) {
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* Attaches contraction s, in registers, at loop `loop` of stage `at`: axis `high` is unrolled, axis `wide` becomes vectors. */
-static void attach_contraction(const chain_loops *l, int s, const char *at, const char *loop, int high, int wide) {
-    const tir_stage *stage = stage_of(l->r, s);
-    lib_text order;
-    lib_text_init(&order, l->r->arena);
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (a != high && a != wide) lib_text_format(&order, " %s", stage->axis[a].name);
-    tir_schedule *out = l->r->schedule;
+/* Attaches contraction s, in registers, at loop `loop` of stage `at`: axis `high` (-1: none) is unrolled, axis `wide` becomes vectors. */
+static void attach_contraction(const rules *r, int s, const char *at, const char *loop, int high, int wide) {
+    const tir_stage *stage = stage_of(r, s);
+    tir_schedule *out = r->schedule;
     tir_schedule_add(out, "at %s %s.%s", stage->name, at, loop);
     tir_schedule_add(out, "store %s reg", stage->name);
-    tir_schedule_add(out, "order %s:%s %s %s", stage->name, order.data ? order.data : "", stage->axis[high].name,
-                     stage->axis[wide].name);
+    tir_schedule_add(out, "order %s:%s%s%s", stage->name,
+                     tir_loops_but(r->arena, stage, tir_axis_bit(high) | tir_axis_bit(wide)), loop_along(r, s, high),
+                     loop_along(r, s, wide));
     tir_schedule_add(out, "vec %s.%s", stage->name, stage->axis[wide].name);
-    tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
-    clip_reduction(l->r, s);
+    if (high >= 0) tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
+    clip_reduction(r, s);
 }
 
 /* A transposed block of an operand, rows innermost: tiles of the size of the registers along both axes. */
@@ -488,13 +467,13 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
         if (a != copy->rows && access[0].stride[a] == 1) along = a;
     int64_t lanes = rules_lanes(l->r, s), extent = along < 0 ? 1 : rules_extent(l->r, &stage->axis[along]);
     if (lib_dtype_size(l->r->region->tensors.data[stage->tensor[0]].dtype) != 4 || (extent > 0 && extent < lanes)) {
-        order_line(l, s, (const char *[]){stage->axis[copy->rows].name}, 1, 1u << copy->rows);
+        order_line(l->r, s, tir_axis_bit(copy->rows), stage->axis[copy->rows].name);
         return;
     }
     tir_schedule_add(out, "split %s.%s %lld -> t_o t_i mask", copy->name, stage->axis[copy->rows].name,
                      (long long)lanes);
     tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", copy->name, stage->axis[along].name, (long long)lanes);
-    order_line(l, s, (const char *[]){"t_o", "s_o", "t_i", "s_i"}, 4, 1u << copy->rows | 1u << along);
+    order_line(l->r, s, tir_axis_bit(copy->rows) | tir_axis_bit(along), "t_o s_o t_i s_i");
     tir_schedule_add(out, "unroll %s.t_i", copy->name);
     tir_schedule_add(out, "vec %s.s_i", copy->name);
 }
@@ -522,10 +501,11 @@ static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[c->own].name, (long long)mr,
                      keys < 0 || keys % mr == 0 || has_predicate(l) ? "mask" : "balanced");
-    order_line(l, c->scores, (const char *[]){"k_o", "k_i", scores->axis[rows].name}, 3, 1u << rows | 1u << c->own);
+    order_line(l->r, c->scores, tir_axis_bit(rows) | tir_axis_bit(c->own),
+               lib_arena_format(l->r->arena, "k_o k_i %s", scores->axis[rows].name));
     tir_schedule_add(out, "unroll %s.k_i", scores->name);
     tir_schedule_add(out, "vec %s.%s", scores->name, scores->axis[rows].name);
-    attach_contraction(l, c->first, scores->name, "k_o", rules_axis_labelled(l->r, c->first, c->own),
+    attach_contraction(l->r, c->first, scores->name, "k_o", rules_axis_labelled(l->r, c->first, c->own),
                        rules_axis_labelled(l->r, c->first, rows));
 }
 
@@ -536,7 +516,7 @@ static void attach_row_work(const chain_loops *l, int s, int rows) {
     const char *name = stage->axis[rows].name;
     if (stage->fold < 0) tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
     tir_schedule_add(l->r->schedule, "store %s %s", stage->name, stage->kind == TIR_REDUCE ? "reg" : "local");
-    order_line(l, s, &name, 1, 1u << rows);
+    order_line(l->r, s, tir_axis_bit(rows), name);
     tir_schedule_add(l->r->schedule, "vec %s.%s", stage->name, name);
     clip_reduction(l->r, s);
 }
@@ -553,15 +533,12 @@ static void split_rows(chain_loops *l) {
 /* Order and tasks of the root: a task is a block of rows, in which the loops `inside` run. */
 static void order_root(const chain_loops *l, const char *inside) {
     const tir_stage *root = stage_of(l->r, l->c->root);
-    lib_text order, parallel;
-    lib_text_init(&order, l->r->arena);
+    lib_text parallel;
     lib_text_init(&parallel, l->r->arena);
-    for (int a = 0; a < root->space; a++) {
-        if (a == l->c->rows || a == l->c->columns) continue;
-        lib_text_format(&order, " %s", root->axis[a].name);
-        lib_text_format(&parallel, " %s.%s", l->root, root->axis[a].name);
-    }
-    tir_schedule_add(l->r->schedule, "order %s:%s q_o %s", l->root, order.data ? order.data : "", inside);
+    for (int a = 0; a < root->space; a++)
+        if (a != l->c->rows && a != l->c->columns) lib_text_format(&parallel, " %s.%s", l->root, root->axis[a].name);
+    order_line(l->r, l->c->root, tir_axis_bit(l->c->rows) | tir_axis_bit(l->c->columns),
+               lib_arena_format(l->r->arena, "q_o %s", inside));
     tir_schedule_add(l->r->schedule, "par%s %s.q_o", parallel.data ? parallel.data : "", l->root);
 }
 
@@ -582,7 +559,7 @@ static void root_loops(chain_loops *l) {
     order_root(l, lib_arena_format(r->arena, "u_o%s u_i %s", split ? " v_o" : "", wide));
     tir_schedule_add(out, "vec %s.%s", l->root, wide);
     tir_schedule_add(out, "unroll %s.u_i", l->root);
-    attach_contraction(l, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
+    attach_contraction(r, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
                        rules_axis_labelled(r, c->second, c->columns));
 }
 
@@ -617,9 +594,9 @@ static bool is_whole(rules *r, const char *fold_name, const char *second, const 
     if (fold < 0 || sum < 0 || stage_of(r, sum)->fold != fold || stage_of(r, sum)->reduce != 1) return false;
     for (int i = -1; i < count; i++) {
         int s = rules_stage_named(r, i < 0 ? scores : between[i]);
-        if (s < 0 || is_output(r, s)) return false;
+        if (s < 0 || tir_has_output(r->region, s)) return false;
         for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-            if (stage_of(r, q)->removed || !reads_stage(r, q, s) || (i < 0 && stage_of(r, q)->fold == fold)) continue;
+            if (!tir_reads(r->region, q, s) || (i < 0 && stage_of(r, q)->fold == fold)) continue;
             bool known = false;
             for (int k = 0; k < count; k++) known = known || rules_stage_named(r, between[k]) == q;
             if (!known) return false;
@@ -665,15 +642,9 @@ static int64_t block_of_keys(rules *r, const rules_chain *plan) {
     const char **between = LIB_NEW_ARRAY(r->arena, const char *, r->region->stages.count + 1);
     int count = names_between(r, &c, between);
     const char *second = stage_of(r, c.second)->name, *scores = stage_of(r, c.scores)->name;
-    tir_schedule one;
-    tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", online_line(r, &c, block, fold));
-    tir_region *region = r->region, *blocks = tir_schedule_try(region, &one);
-    if (!blocks) return 0;
-    r->region = blocks;
-    bool whole = is_whole(r, fold, second, scores, between, count);
-    r->region = region;
-    return whole ? block : 0;
+    rules trial = *r;
+    trial.region = tir_try_line(NULL, r->region, "%s", online_line(r, &c, block, fold));
+    return trial.region && is_whole(&trial, fold, second, scores, between, count) ? block : 0;
 }
 
 static void make_blocks(rules *r, rules_chain *out) {
@@ -714,14 +685,11 @@ static void sum_loops(const chain_loops *l, const char *second) {
     tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i mask", sum, rows, (long long)mr);
     if (split) tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", sum, wide, (long long)(nv * l->lanes));
     if (split) wide = "v_i";
-    uint32_t in_tail = 1u << plan->fold_rows | 1u << plan->sum_columns;
-    if (split)
-        order_line(l, rules_stage_named(r, sum), (const char *[]){"u_o", "v_o", "u_i", wide}, 4, in_tail);
-    else
-        order_line(l, rules_stage_named(r, sum), (const char *[]){"u_o", "u_i", wide}, 3, in_tail);
+    order_line(r, rules_stage_named(r, sum), tir_axis_bit(plan->fold_rows) | tir_axis_bit(plan->sum_columns),
+               lib_arena_format(r->arena, "u_o%s u_i %s", split ? " v_o" : "", wide));
     tir_schedule_add(r->schedule, "vec %s.%s", sum, wide);
     tir_schedule_add(r->schedule, "unroll %s.u_i", sum);
-    attach_contraction(l, rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second)), sum, split ? "v_o" : "u_o",
+    attach_contraction(r, rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second)), sum, split ? "v_o" : "u_o",
                        plan->fold_rows, plan->sum_columns);
 }
 
@@ -729,8 +697,8 @@ static void fold_loops(const chain_loops *l, int fold) {
     const tir_stage *stage = stage_of(l->r, fold);
     tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
     tir_schedule_add(l->r->schedule, "store %s local", stage->name);
-    order_line(l, fold, (const char *[]){stage->axis[l->r->chain->fold_rows].name}, 1, 1u << l->r->chain->fold_rows);
-    if (rules_loads(l->r, stage->predicate)) clip_reduction(l->r, fold);
+    order_line(l->r, fold, tir_axis_bit(l->r->chain->fold_rows), stage->axis[l->r->chain->fold_rows].name);
+    if (tir_has_load(l->r->region->pool, stage->predicate, 0)) clip_reduction(l->r, fold);
 }
 
 static bool blocks_of_keys(rules *r, int root) {
@@ -766,30 +734,42 @@ static bool blocks_of_keys(rules *r, int root) {
 
 /* ---- loops, few rows */
 
-/* Orders the loops of stage s as its axes, those in `last` innermost; -1 in `last`: no axis. */
-static void few_order(const rules *r, int s, const int *last, int count) {
-    const tir_stage *stage = stage_of(r, s);
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space + stage->reduce; a++) {
-        bool later = false;
-        for (int i = 0; i < count; i++) later = later || a == last[i];
-        if (!later) lib_text_format(&order, " %s", stage->axis[a].name);
+/* Attaches a part of the first contraction at the loop over tiles of keys. */
+static void few_part(rules *r, int p) {
+    enum { MOST_PRODUCTS = 128 };
+    const rules_chain *plan = r->chain;
+    const tir_stage *part = stage_of(r, p);
+    tir_schedule *out = r->schedule;
+    const char *name = part->name;
+    const int lane = rules_axis_of(part, TIR_AXIS_LANE), step = rules_axis_of(part, TIR_AXIS_STEP);
+    const int inner[] = {plan->first_keys, step, plan->first_rows, lane};
+    const int64_t steps = step >= 0 ? rules_extent(r, &part->axis[step]) : -1;
+    uint32_t last = 0;
+    lib_text tail;
+    lib_text_init(&tail, r->arena);
+    for (int i = 0; i < 4; i++) {
+        last |= tir_axis_bit(inner[i]);
+        lib_text_add(&tail, loop_along(r, p, inner[i]));
     }
-    for (int i = 0; i < count; i++)
-        if (last[i] >= 0) lib_text_format(&order, " %s", stage->axis[last[i]].name);
-    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+    tir_schedule_add(out, "at %s %s.k_o", name, plan->scores);
+    tir_schedule_add(out, "store %s reg", name);
+    tir_schedule_add(out, "order %s:%s%s", name, tir_loops_but(r->arena, part, last), tail.data);
+    if (steps > 0 && steps * FEW_SUMS <= MOST_PRODUCTS) tir_schedule_add(out, "unroll %s.step", name);
+    if (plan->first_rows >= 0) tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_rows].name);
+    tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_keys].name);
+    if (lane >= 0) tir_schedule_add(out, "vec %s.%s", name, part->axis[lane].name);
 }
 
 /* Attaches the scores in tiles of keys and rows: partial sums by lanes, in registers, whose halves are added until one lane is left. Keys
  * are read one after the other, in memory order. */
 static void few_scores(rules *r, const char *loop, const char *root) {
-    enum { SUMS = 8, MOST_PRODUCTS = 128 };
     const rules_chain *plan = r->chain;
-    const tir_stage *scores = stage_of(r, rules_stage_named(r, plan->scores));
+    const int s = rules_stage_named(r, plan->scores),
+              rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
+    const tir_stage *scores = stage_of(r, s);
     tir_schedule *out = r->schedule;
-    int s = rules_stage_named(r, plan->scores), rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
-    int64_t block = SUMS / plan->group > 0 ? SUMS / plan->group : 1, keys = rules_extent(r, &scores->axis[plan->own]);
+    int64_t block = FEW_SUMS / plan->group > 0 ? FEW_SUMS / plan->group : 1;
+    const int64_t keys = rules_extent(r, &scores->axis[plan->own]);
     const bool mask = keys < 0 || keys % block == 0 || rules_ends_by_data(r);
     /* a tile of the last keys has its own registers: all levels of the tree are live in between */
     if (!mask && block > 1) block /= 2;
@@ -797,28 +777,12 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[plan->own].name,
                      (long long)block, mask || keys % block == 0 ? "mask" : "peel");
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < scores->space; a++)
-        if (a != rows && a != plan->own) lib_text_format(&order, " %s", scores->axis[a].name);
-    tir_schedule_add(out, "order %s:%s k_o%s%s k_i", scores->name, order.data ? order.data : "", rows < 0 ? "" : " ",
-                     rows < 0 ? "" : scores->axis[rows].name);
+    order_line(r, s, tir_axis_bit(rows) | tir_axis_bit(plan->own),
+               lib_arena_format(r->arena, "k_o%s k_i", loop_along(r, s, rows)));
     if (rows >= 0) tir_schedule_add(out, "unroll %s.%s", scores->name, scores->axis[rows].name);
     tir_schedule_add(out, "unroll %s.k_i", scores->name);
-    for (int p = 0; p < (int)r->region->stages.count; p++) {
-        if (stage_of(r, p)->removed || !is_first_part(r, plan, p)) continue;
-        const tir_stage *part = stage_of(r, p);
-        const char *name = part->name;
-        const int lane = rules_axis_of(part, TIR_AXIS_LANE), step = rules_axis_of(part, TIR_AXIS_STEP);
-        tir_schedule_add(out, "at %s %s.k_o", name, scores->name);
-        tir_schedule_add(out, "store %s reg", name);
-        few_order(r, p, (const int[]){plan->first_keys, step, plan->first_rows, lane}, 4);
-        int64_t steps = step >= 0 ? rules_extent(r, &part->axis[step]) : -1;
-        if (steps > 0 && steps * SUMS <= MOST_PRODUCTS) tir_schedule_add(out, "unroll %s.step", name);
-        if (plan->first_rows >= 0) tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_rows].name);
-        tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_keys].name);
-        if (lane >= 0) tir_schedule_add(out, "vec %s.%s", name, part->axis[lane].name);
-    }
+    for (int p = 0; p < (int)r->region->stages.count; p++)
+        if (!stage_of(r, p)->removed && is_first_part(r, plan, p)) few_part(r, p);
 }
 
 /* Order and tasks of the root (a task is the rows that share keys), and its tile of the second contraction. Returns the loop at which the
@@ -857,17 +821,9 @@ static const char *few_root(rules *r, int root) {
     tir_schedule_add(out, "par%s", parallel.data);
     tir_schedule_add(out, "vec %s.%s", top->name, wide);
     if (*rows) tir_schedule_add(out, "unroll %s.%s", top->name, rows);
-    int second = rules_stage_named(r, plan->second);
-    const tir_stage *stage = stage_of(r, second);
-    int high = plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows);
-    const int wide_axis = rules_axis_labelled(r, second, plan->columns);
-    const char *across = stage->axis[wide_axis].name;
-    tir_schedule_add(out, "at %s %s.%s", stage->name, top->name, at);
-    tir_schedule_add(out, "store %s reg", stage->name);
-    few_order(r, second, (const int[]){high, wide_axis}, 2);
-    tir_schedule_add(out, "vec %s.%s", stage->name, across);
-    if (high >= 0) tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
-    clip_reduction(r, second);
+    const int second = rules_stage_named(r, plan->second);
+    attach_contraction(r, second, top->name, at, plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows),
+                       rules_axis_labelled(r, second, plan->columns));
     return loop;
 }
 

@@ -169,7 +169,7 @@ static void attach_pass(const pass *p, const char *root, const char *loop) {
 bool rules_enumerated_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     if (top->kind != TIR_MAP) return false;
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    int *members, count = rules_members(r, root, &members);
     pass *plans = LIB_NEW_ARRAY(r->arena, pass, (size_t)count + 1), *last = &plans[count];
     if (!plan_group(r, root, plans, members, count)) return false;
     rules_nest nest = {.r = r, .stage = top};

@@ -88,7 +88,7 @@ static int count_contiguous(tile_group *g, int axis) {
  * points would be stored repeatedly. */
 static bool follows_root(const tile_group *g, int s) {
     const tir_stage *top = &g->r->region->stages.data[g->root];
-    for (int a = 0; a < top->space && rules_has_output(g->r, s); a++) {
+    for (int a = 0; a < top->space && tir_has_output(g->r->region, s); a++) {
         int64_t extent = rules_extent(g->r, &top->axis[a]);
         if (extent != 1 && extent != g->of_root.period[a] && rules_axis_labelled(g->r, s, a) < 0) return false;
     }
@@ -98,8 +98,7 @@ static bool follows_root(const tile_group *g, int s) {
 static bool find_group(rules *r, int root, tile_group *g) {
     const tir_stage *top = &r->region->stages.data[root];
     *g = (tile_group){.r = r, .root = root, .v = -1};
-    g->members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    g->count = rules_members(r, root, g->members);
+    g->count = rules_members(r, root, &g->members);
     if (top->kind != TIR_MAP || g->count == 0) return false;
     g->of_root = find_positions(r, root);
     bool told = g->of_root.any;
@@ -127,19 +126,6 @@ static bool find_group(rules *r, int root, tile_group *g) {
 
 /* ---- operands that vectors would have to gather */
 
-/* The dimension of the tensor that `var` alone indexes, if no other index uses it; -1: none. */
-static int dimension_of(const rules *r, const rules_access *access, tir_expr var) {
-    int found = -1;
-    for (int d = 0; d < r->region->tensors.data[access->tensor].rank; d++) {
-        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
-        if (subscript == var)
-            found = d;
-        else if (tir_uses(r->region->pool, subscript, var))
-            return -1;
-    }
-    return found;
-}
-
 /* Is the tensor stored in blocks along the dimension already? */
 static bool has_blocks(const tir_tensor *tensor, int dim) {
     const tir_layout_part *inner = tensor->layout.count ? &tensor->layout.part[tensor->layout.count - 1] : NULL;
@@ -155,17 +141,12 @@ static bool copy_gathered(tile_group *g) {
         tir_expr var = r->region->stages.data[s].axis[v].var;
         for (int k = 0; k < count; k++) {
             const tir_tensor *tensor = &r->region->tensors.data[access[k].tensor];
-            int dim = dimension_of(r, &access[k], var), rank = tensor->rank;
+            const int dim = tir_sole_dimension(r->region, &access[k], var);
             if (tensor->stage >= 0 || tensor->output || dim < 0 || access[k].stride[v] == 1 || has_blocks(tensor, dim))
                 continue;
             const char *name = rules_fresh_name(r, tensor->name, "_vectors");
             rules_rewrite(r, "copy %s -> %s", tensor->name, name);
-            const tir_stage *copy = &r->region->stages.data[rules_stage_named(r, name)];
-            lib_text order;
-            lib_text_init(&order, r->arena);
-            for (int d = 0; d < rank; d++)
-                if (d != dim) lib_text_format(&order, "%s, ", copy->axis[d].name);
-            rules_rewrite(r, "layout %s (%s%s)", name, order.data ? order.data : "", copy->axis[dim].name);
+            rules_lay_out_last(r, name, dim);
             return true;
         }
     }

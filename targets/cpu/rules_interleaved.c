@@ -236,7 +236,7 @@ static int64_t points_of(const plan *p, const int *members, int count) {
 
 bool rules_interleaved_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    int *members, count = rules_members(r, root, &members);
     plan p;
     own_axes own;
     if (top->kind != TIR_MAP || !r->interleaved.count || !find_plan(r, root, members, count, &p)) return false;

@@ -129,20 +129,10 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
     return best * p->rest;
 }
 
-static bool plain_in(const rules *r, const rules_access *access, tir_expr axis, int *dim) {
-    const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    for (int d = 0; d < t->rank; d++)
-        if (tir_operand(r->region->pool, access->load, d) == axis) {
-            *dim = d;
-            return true;
-        }
-    return false;
-}
-
 /* Does the axis have a constant stride, or is it a dimension by itself, whose stride contains a varying size? */
 static bool is_regular(const rules *r, const rules_access *access, const tir_stage *stage, int axis) {
-    int dim;
-    return access->stride[axis] != RULES_IRREGULAR || plain_in(r, access, stage->axis[axis].var, &dim);
+    return access->stride[axis] != RULES_IRREGULAR ||
+           tir_plain_dimension(r->region, access, stage->axis[axis].var) >= 0;
 }
 
 /* *u, *v: for each operand the longest axis on which it alone depends; *u = -1: one operand has none. False: neither has one, or an access
@@ -169,8 +159,8 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
 /* Can the operand, which is not contiguous along the axis, get another layout: does the axis alone index a dimension of it? */
 static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    int dim;
-    return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) && plain_in(r, access, axis, &dim);
+    return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) &&
+           tir_plain_dimension(r->region, access, axis) >= 0;
 }
 
 /* Is the stage a contraction of two operands whose results could have vectors of partial sums? */
@@ -318,8 +308,7 @@ static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *ac
     const char *names[DLC_MAX_RANK];
     lib_text parts;
     lib_text_init(&parts, r->arena);
-    int dim = 0;
-    plain_in(r, access, reader->axis[axis].var, &dim);
+    const int dim = tir_plain_dimension(r->region, access, reader->axis[axis].var);
     tir_dimension_names(r->arena, r->region, access->tensor, names);
     for (int d = 0; d < packed->rank; d++)
         if (d != dim && is_of_batch(r, reader, accesses, count, i, d)) lib_text_format(&parts, "%s, ", names[d]);
@@ -371,12 +360,9 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     const char *u_name = u < 0 ? "" : stage->axis[u].name, *v_name = stage->axis[v].name;
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
-    if (u >= 0) lib_text_format(&order, " %s", u_name);
-    tir_schedule_add(r->schedule, "order %s:%s %s lane", stage->name, order.data, v_name);
+    tir_schedule_add(r->schedule, "order %s:%s%s%s %s lane", stage->name,
+                     tir_loops_but(r->arena, stage, tir_axis_bit(u) | tir_axis_bit(v) | tir_axis_bit(lane)),
+                     u < 0 ? "" : " ", u_name, v_name);
     if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.step", stage->name);
     tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, u_name);
@@ -391,12 +377,9 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
     const char *name = stage->name, *all = v_name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", name);
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
-    tir_schedule_add(r->schedule, "order %s:%s%s%s %s%s", name, order.length ? order.data : "", u < 0 ? "" : " ",
-                     u < 0 ? "" : u_name, all, lane < 0 ? "" : " lane");
+    tir_schedule_add(r->schedule, "order %s:%s%s%s %s%s", name,
+                     tir_loops_but(r->arena, stage, tir_axis_bit(u) | tir_axis_bit(v) | tir_axis_bit(lane)),
+                     u < 0 ? "" : " ", u_name, all, lane < 0 ? "" : " lane");
     if (u >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> sums", name, u_name, name, all);
     if (u >= 0) all = "sums";
     if (lane >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.lane -> lanes", name, all, name);
@@ -494,7 +477,7 @@ static void attach_map(const lanes_loops *l, int s) {
 }
 
 bool rules_lanes_loops(rules *r, int root) {
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    int *members, count = rules_members(r, root, &members);
     lanes_loops l;
     if (!find_loops(&l, r, root, members, count)) return false;
     order_root(&l);

@@ -81,15 +81,6 @@ static int last_long_axis(rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Bytes of the whole tensor; INT64_MAX: unknown. */
-static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
-    int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
-    for (int d = 0; d < tensor->rank; d++)
-        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) || __builtin_mul_overflow(bytes, extent, &bytes))
-            return INT64_MAX;
-    return bytes;
-}
-
 /* Bytes of cache lines per element if neighbours along the innermost axis have this stride. */
 static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t stride) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), line = r->machine->line;
@@ -114,8 +105,8 @@ static int64_t bytes_read(rules *r, const tir_stage *stage) {
             int64_t extent = access[i].stride[a] ? rules_extent(r, &stage->axis[a]) : 1;
             if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return 0;
         }
-        all = tensor_bytes(r, tensor);
-        if (__builtin_add_overflow(sum, bytes < all ? bytes : all, &sum)) return 0;
+        all = rules_bytes(r, tensor);
+        if (__builtin_add_overflow(sum, bytes < all || all < 0 ? bytes : all, &sum)) return 0;
     }
     return sum;
 }
@@ -615,12 +606,6 @@ static void clip_choices(rules *r, const tir_stage *stage, int first, int last, 
 
 /* ---- maps by tables */
 
-static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    choice_search *search = user;
-    if (tir_op_of(pool, e) == TIR_LOAD && tir_uses(pool, e, search->var)) search->found = true;
-    return rebuilt;
-}
-
 /* Do loaded indices that depend on `axis`, but not on `row`, select elements of the tensors' last dimension? Elements have at least 4
  * bytes: processors have permutations for these. */
 static bool chosen_along(rules *r, int s, int axis, int row) {
@@ -631,15 +616,13 @@ static bool chosen_along(rules *r, int s, int axis, int row) {
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (access[i].stride[axis] != RULES_IRREGULAR || lib_dtype_size(tensor->dtype) < 4) continue;
-        choice_search along = {.var = stage->axis[axis].var}, down = {.var = stage->axis[row].var};
+        tir_pool *pool = r->region->pool;
         const int last = tensor->rank - 1;
-        for (int d = 0; d < tensor->rank; d++) {
-            tir_expr index = tir_operand(r->region->pool, access[i].load, d);
-            tir_rewrite(r->region->pool, index, meet_table, &along);
-            if (d == last) tir_rewrite(r->region->pool, index, meet_table, &down);
-            if (d < last && along.found) return false;
-        }
-        if (!along.found || down.found) return false;
+        for (int d = 0; d < last; d++)
+            if (tir_has_load(pool, tir_operand(pool, access[i].load, d), stage->axis[axis].var)) return false;
+        const tir_expr index = tir_operand(pool, access[i].load, last);
+        if (!tir_has_load(pool, index, stage->axis[axis].var)) return false;
+        if (tir_has_load(pool, index, stage->axis[row].var)) return false;
         found = true;
     }
     return found && count < RULES_ACCESSES;
@@ -730,7 +713,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
 }
 
 bool rules_chosen(rules *r, int root) {
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    int *members, count = rules_members(r, root, &members);
     return r->region->stages.data[root].kind == TIR_MAP && count && map_chosen(r, root, members, count);
 }
 
@@ -752,12 +735,6 @@ static int64_t block_vectors(rules *r, const tir_stage *stage) {
     return operations < LONG_VALUE * stage->count ? BLOCK_VECTORS : 2 * BLOCK_VECTORS;
 }
 
-static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    choice_search *search = user;
-    if (tir_op_of(pool, e) == TIR_LOAD && tir_uses(pool, e, search->var)) search->found = true;
-    return rebuilt;
-}
-
 /* Prefetches rows of a table larger than L2 that an index in memory selects, which the hardware cannot predict: each iteration of loop
  * `row`, of axis `axis`, prefetches the row of a later iteration. Within a long row the hardware prefetcher suffices. */
 static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *row) {
@@ -767,12 +744,13 @@ static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *r
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        int64_t size = (int64_t)lib_dtype_size(tensor->dtype);
-        if (tensor->stage >= 0 || access[i].stride[last] != 1 || tensor_bytes(r, tensor) <= r->machine->l2) continue;
-        choice_search search = {.var = stage->axis[axis].var};
+        const int64_t size = (int64_t)lib_dtype_size(tensor->dtype), bytes = rules_bytes(r, tensor);
+        if (tensor->stage >= 0 || access[i].stride[last] != 1 || (bytes >= 0 && bytes <= r->machine->l2)) continue;
+        bool chosen = false;
         for (int d = 0; d < tensor->rank; d++)
-            tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, d), meet_load, &search);
-        if (search.found && rules_extent(r, &stage->axis[last]) * size <= LINES * r->machine->line)
+            chosen = chosen || tir_has_load(r->region->pool, tir_operand(r->region->pool, access[i].load, d),
+                                            stage->axis[axis].var);
+        if (chosen && rules_extent(r, &stage->axis[last]) * size <= LINES * r->machine->line)
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s+%d L1", tensor->name, stage->name, row, row, ROWS);
     }
 }

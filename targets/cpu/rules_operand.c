@@ -72,16 +72,6 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     return o->points > 0;
 }
 
-static bool is_read_by_others(rules *r, int s, uint32_t tensor) {
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        rules_access other[RULES_ACCESSES];
-        int others = q == s || r->region->stages.data[q].removed ? 0 : rules_accesses(r, q, other, RULES_ACCESSES);
-        for (int i = 0; i < others; i++)
-            if (other[i].tensor == tensor) return true;
-    }
-    return false;
-}
-
 /* The only vector operand: row-major, contiguous along v, and read by this stage alone. NULL: there is no such operand. */
 static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
     const rules_access *found = NULL;
@@ -94,14 +84,12 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
-    bool plain = false;
-    for (int d = 0; d < tensor->rank; d++)
-        plain = plain || tir_operand(r->region->pool, found->load, d) == r->region->stages.data[s].axis[v].var;
-    if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
+    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->constant ||
+        tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
     if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
         return NULL; /* the stage runs in the loops of another one: its result is not stored in memory */
-    return is_read_by_others(r, s, found->tensor) ? NULL : found;
+    return tir_is_read_by_others(r->region, s, found->tensor) ? NULL : found;
 }
 
 /* Columns of one task, so few that their sums stay in L2 while the loop over blocks of rows runs; 0: that would be too few. */
@@ -246,7 +234,8 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = r->machine->line / size;
     if (uses < (double)COPY_USES * rules_tensor_bytes(r, tensor) / (double)size || tensor->rank >= DLC_MAX_RANK ||
         rules_extent(r, &stage->axis[axis]) % block || row_fits_cache(r, stage, rows, axis, t) ||
-        is_read_by_others(r, s, rows->tensor) || !tir_choose_yes(r->schedule, stage->name, "copy_rows", true))
+        tir_is_read_by_others(r->region, s, rows->tensor) ||
+        !tir_choose_yes(r->schedule, stage->name, "copy_rows", true))
         return;
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
     int rank = tensor->rank;
@@ -335,7 +324,7 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
 }
 
 bool rules_blocks(rules *r, int root) {
-    int sums = -1, *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    int sums = -1, *members;
     const rules_block_tile *b = block_tile_of(r, root, &sums);
     if (!b || !rules_simple_group(r, sums)) return false;
     const tir_stage *top = &r->region->stages.data[root], *stage = &r->region->stages.data[sums];
@@ -355,7 +344,7 @@ bool rules_blocks(rules *r, int root) {
                      u < 0 ? "" : " ", u < 0 ? "" : top->axis[u].name);
     tir_schedule_add(r->schedule, "par%s %s.v_p", parallel.length ? parallel.data : "", top->name);
     tir_schedule_add(r->schedule, "vec %s.v_y", top->name);
-    int count = rules_members(r, root, members);
+    int count = rules_members(r, root, &members);
     for (int i = 0; i < count; i++) {
         const tir_stage *member = &r->region->stages.data[members[i]];
         int along = rules_axis_labelled(r, members[i], v);

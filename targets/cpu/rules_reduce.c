@@ -32,16 +32,6 @@ void rules_set_role(rules *r, const char *stage, rules_role role) {
     lib_vec_push(r->arena, &r->parts, ((rules_part){stage, role}));
 }
 
-/* Product of extents of axes first .. end - 1; -1: unknown. */
-static int64_t points_of(const rules *r, const tir_stage *stage, int first, int end) {
-    int64_t points = 1;
-    for (int a = first; a < end; a++) {
-        int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
-    }
-    return points;
-}
-
 /* The divisor of n in low .. high that is closest to `wanted`; `wanted` if there is none. */
 static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high) {
     for (int64_t d = 0; wanted - d >= low || wanted + d <= high; d++) {
@@ -79,8 +69,8 @@ static bool prepare_columns(rules *r, int s) {
     int axis, v = column_axis(r, s, &axis);
     if (v < 0 || stage->space + 2 > DLC_MAX_RANK || stage->predicate) return false;
     int64_t rows = rules_extent(r, &stage->axis[axis]), columns = rules_extent(r, &stage->axis[v]);
-    int64_t points = points_of(r, stage, 0, stage->space),
-            each = points_of(r, stage, stage->space, stage->space + stage->reduce);
+    int64_t points = tir_points(r->region, stage, 0, stage->space),
+            each = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     if (rows < ROWS_LEAST || points <= 0 || each <= 0 || columns < rules_lanes(r, s)) return false;
     if (!tir_choose_yes(r->schedule, stage->name, "blocks", true)) return false;
     int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
@@ -179,7 +169,7 @@ static int64_t most_of(const rules *r, const tir_axis *axis) {
 
 static void prepare_chunks(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int64_t points = points_of(r, stage, 0, stage->space), each = 1;
+    int64_t points = tir_points(r->region, stage, 0, stage->space), each = 1;
     int axis = stage->space;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         if (most_of(r, &stage->axis[a]) > most_of(r, &stage->axis[axis])) axis = a;

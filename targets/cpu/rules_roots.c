@@ -34,11 +34,9 @@ enum { FAMILIES = sizeof of_groups / sizeof *of_groups, OF_MAPS = sizeof of_maps
 
 /* Lets the family schedule the root. Returns whether it does; one that refuses leaves no text. */
 static bool schedule_by(rules *r, const family *by, int root) {
-    lib_text *text = &r->schedule->text;
-    const size_t length = text->length;
+    const size_t length = r->schedule->text.length;
     if (by->schedule(r, root)) return true;
-    text->length = length;
-    if (text->data) text->data[length] = '\0';
+    tir_schedule_cut(r->schedule, length);
     return false;
 }
 

@@ -172,9 +172,8 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
 static bool attach_contraction(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
-    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1),
-        block = rules_axis_labelled(r, s, p->block_axis);
-    if (!rules_members(r, s, inside)) return false;
+    int *inside, block = rules_axis_labelled(r, s, p->block_axis);
+    if (!rules_members(r, s, &inside)) return false;
     lib_text prefix;
     lib_text_init(&prefix, r->arena);
     rules_tile_place place = {.prefix = "", .block_axis = block, .block_extent = p->block};
@@ -251,7 +250,7 @@ static void attach_row_member(const row_plan *p, int s);
 /* Contractions whose owner is map s, but for which there is no register tile, become members of the root and are attached next to s. */
 static void adopt_members(const row_plan *p, int s) {
     rules *r = p->r;
-    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, s, inside);
+    int *inside, count = rules_members(r, s, &inside);
     for (int i = 0; i < count; i++) {
         rules_group *group = &r->group[inside[i]];
         for (int a = 0; a < r->region->stages.data[inside[i]].space; a++)
@@ -711,15 +710,6 @@ static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     return done;
 }
 
-/* Bytes of a tensor; -1: varying. */
-static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
-    int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
-    for (int d = 0; d < tensor->rank; d++)
-        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) || __builtin_mul_overflow(bytes, extent, &bytes))
-            return -1;
-    return bytes;
-}
-
 /* Partial sums by lanes over a long contiguous run that exceeds all caches: the hardware prefetcher stops at page boundaries, so the first
  * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be
  * long. */
@@ -736,7 +726,7 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
     int found = rules_accesses(r, s, access, RULES_ACCESSES);
     for (int i = 0; i < found; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        int64_t bytes = tensor_bytes(r, tensor), each = lanes * (int64_t)lib_dtype_size(tensor->dtype);
+        int64_t bytes = rules_bytes(r, tensor), each = lanes * (int64_t)lib_dtype_size(tensor->dtype);
         bool run = access[i].stride[lane] == 1 && access[i].stride[step] == lanes, next = false;
         for (int a = 0; a < stage->space + stage->reduce; a++) next = next || access[i].stride[a] == steps * lanes;
         for (int m = 0; m < index; m++) run = run && !reads_tensor(r, members[m], access[i].tensor);
@@ -854,7 +844,7 @@ static void split_root(row_plan *p, const int *members, int count) {
 
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    int *members, count = rules_members(r, root, &members);
     if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
     row_plan p = {.r = r,
                   .loop_axis = -1,

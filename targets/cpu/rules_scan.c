@@ -12,17 +12,6 @@ enum {
     VECTORS = 4
 };
 
-/* The step that computes the next state of an associative fold; *time: the step's axis for time. -1: the fold is not associative. */
-static int cumulative_step(rules *r, int fold, int *time) {
-    const tir_stage *f = &r->region->stages.data[fold];
-    if (!tir_fold_is_associative(r->region, fold)) return -1;
-    int step = r->region->tensors.data[tir_get(r->region->pool, f->value[0])->bits].stage;
-    const tir_stage *s = &r->region->stages.data[step];
-    for (int d = 0; d < s->space; d++)
-        if (tir_operand(r->region->pool, f->value[0], d) == f->axis[f->space].var) *time = d;
-    return step;
-}
-
 /* Is each of the step's loads and its store contiguous along the axis, or independent of it? */
 static bool contiguous_along(rules *r, int step, int axis) {
     rules_access access[RULES_ACCESSES];
@@ -39,15 +28,6 @@ static bool contiguous_along(rules *r, int step, int axis) {
     return moves;
 }
 
-static int64_t free_points(const rules *r, const tir_stage *fold) {
-    int64_t points = 1;
-    for (int a = 0; a < fold->space; a++) {
-        int64_t extent = rules_extent(r, &fold->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return INT64_MAX;
-    }
-    return points;
-}
-
 /* ---- rewrites */
 
 /* Points of a piece of a long fold: of whole vectors, and as many in the last piece as in the others but for a few. Blocks of a shorter last
@@ -59,18 +39,19 @@ static int64_t even_piece(int64_t length, int64_t lanes) {
 
 void rules_prepare_scan(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
-    int time = -1, step = fold->kind == TIR_FOLD ? cumulative_step(r, s, &time) : -1;
+    int time, step = tir_cumulative_step(r->region, s, &time);
     if (step < 0 && rules_prepare_batch(r, s)) return;
-    if (step < 0 || time < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
+    if (step < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
     int64_t lanes = rules_lanes(r, step), length = rules_extent(r, &fold->axis[fold->space]);
     if (lanes > LANES_MOST) lanes = LANES_MOST;
     const bool is_short = rules_extent_limit(r, &fold->axis[fold->space]) < lanes;
     if (lanes < 2 || is_short || fold->space + 2 > DLC_MAX_RANK) return;
     const char *name = fold->name, *axis = fold->axis[fold->space].name;
+    const int64_t rows = tir_points(r->region, fold, 0, fold->space);
     if (!tir_choose_yes(r->schedule, name, "scan", true)) return;
     rules_set_role(r, name, RULES_SCAN);
     if (length >= 2 * PIECE && fold->space + 3 <= DLC_MAX_RANK &&
-        tir_choose_yes(r->schedule, name, "pieces", free_points(r, fold) < ROWS_FEW)) {
+        tir_choose_yes(r->schedule, name, "pieces", rows >= 0 && rows < ROWS_FEW)) {
         const char *totals = rules_fresh_name(r, name, "_t"), *before = rules_fresh_name(r, name, "_o");
         rules_set_role(r, before, RULES_WHOLE); /* few points */
         rules_rewrite(r, "block %s.%s %lld -> %s %s piece in", name, axis, (long long)even_piece(length, lanes), totals,

@@ -53,8 +53,7 @@ static bool suits(const plan *p, int s) {
 static bool find_plan(rules *r, int root, plan *p) {
     const tir_stage *top = &r->region->stages.data[root];
     *p = (plan){.r = r, .root = root, .v = -1};
-    p->members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    p->count = rules_members(r, root, p->members);
+    p->count = rules_members(r, root, &p->members);
     if (top->kind != TIR_MAP || p->count == 0 || rules_ends_by_data(r)) return false;
     for (int a = 0; a < top->space; a++) {
         bool all = true;

@@ -38,20 +38,12 @@ int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr a
     return 0;
 }
 
-/* The dimension that the axis alone indexes in a load; -1: none. */
-static int plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
-    const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    for (int d = 0; d < t->rank; d++)
-        if (tir_operand(r->region->pool, access->load, d) == axis) return d;
-    return -1;
-}
-
 /* Can the accessed tensor be laid out along the axis? The axis must be a dimension by itself, the same in all reads of the tensor by this
  * stage that use it: then one layout serves them. */
 static bool lies_along(const rules *r, const rules_access *access, int count, const rules_access *which,
                        tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[which->tensor];
-    const int dim = plain_subscript(r, which, axis);
+    const int dim = tir_plain_dimension(r->region, which, axis);
     for (int i = 0; i < count && t->rank >= 2; i++)
         for (int d = 0; d < t->rank && access[i].tensor == which->tensor; d++) {
             const tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
@@ -206,15 +198,6 @@ static bool stores_along(rules *r, int s, int axis) {
     return rules_stores_vectors(r, s, axis);
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (a % b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest < 0 ? -rest : rest;
-    }
-    return b;
-}
-
 /* Average number of L1 lines that a vector load along an axis touches: two unless the vector begins at the start of a line. */
 static double lines_of_vectors(const rules *r, const tir_stage *stage, const int64_t *stride, int axes, int v,
                                int64_t lanes) {
@@ -224,7 +207,7 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     for (int a = 0; a < axes; a++) {
         int64_t step = stride[a] == RULES_IRREGULAR ? 1 : stride[a];
         if (a == v || rules_known_extent(r, &stage->axis[a]) == 1) continue;
-        begin = common_divisor(step, begin);
+        begin = tir_gcd(step, begin);
     }
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
@@ -243,7 +226,7 @@ static int64_t row_registers(const rules *r, int s, int v, int member, int64_t c
 /* Vector registers for the values live at once in the tile of reduction s and of the maps around it, of one row of `columns` points. */
 static int64_t live_registers(rules *r, int s, const rules_tile_shape *t, int64_t columns) {
     const int owner = r->group[s].owner;
-    int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
+    int *stages, count = rules_members(r, owner, &stages);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
     if (transposed < 0 && rules_crossings(r, s, t)) transposed = s + 1;

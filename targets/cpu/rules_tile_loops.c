@@ -485,8 +485,8 @@ int64_t rules_columns_along(rules *r, int owner, int axis) {
 }
 
 bool rules_tile(rules *r, int root) {
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    const int count = rules_members(r, root, members);
+    int *members;
+    const int count = rules_members(r, root, &members);
     for (int i = 0; i < count; i++)
         if (!rules_pointwise(r, members[i]) || rules_role_of(r, members[i]) == RULES_CUT_SUMS) return false;
     return r->region->stages.data[root].space > 0 && rules_tile_in(r, root, NULL);

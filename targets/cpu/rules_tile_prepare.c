@@ -63,17 +63,6 @@ static void pack(rules *r, const char *reader, const rules_tile_shape *t, const 
     pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
 
-/* Stores the stage's results (the accumulators) with the vector axis innermost, so that a vector is contiguous. */
-static void vectors_last(rules *r, int s, int v) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (v == stage->space - 1) return;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != v) lib_text_format(&order, "%s, ", stage->axis[a].name);
-    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
-}
-
 /* Adds copies of the stage's outputs, or of its result if it is a root: the copy has the caller's layout, the accumulators can have another
  * one. */
 static void copy_outputs(rules *r, int s) {
@@ -128,7 +117,7 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
         rules_prepare_blocks(r, s, &operand_tile);
         return;
     }
-    vectors_last(r, s, t->v);
+    if (t->v != r->region->stages.data[s].space - 1) rules_lay_out_last(r, name, t->v);
     if (rules_extent(r, &r->region->stages.data[s].axis[t->v]) < 0) return;
     pack_operands(r, name, t);
     if (kind == RULES_OPERAND_IN_PLACE && !t->unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);

@@ -29,7 +29,7 @@ static void count_operands(rules *r, int s, int v, int u, epilogue *found) {
 
 static void count_results(rules *r, int s, int v, int u, epilogue *found) {
     const tir_stage *stage = &r->region->stages.data[s];
-    if (!rules_has_output(r, s) && r->group[s].root != s) return;
+    if (!tir_has_output(r->region, s) && r->group[s].root != s) return;
     found->along_v |= rules_stores_vectors(r, s, v) || !rules_stores_vectors(r, s, u);
     found->results += stage->count;
 }
@@ -70,22 +70,15 @@ void rules_prepare_transposed(rules *r, int s, const rules_tile_shape *t) {
     rules_set_role(r, copy, RULES_TRANSPOSED);
     rules_rewrite(r, "copy %s -> %s", name, copy);
     const tir_stage *stage = &r->region->stages.data[rules_stage_named(r, copy)];
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->u && a != t->v) lib_text_format(&order, "%s, ", stage->axis[a].name);
-    rules_rewrite(r, "layout %s (%s%s, %s)", copy, order.data ? order.data : "", stage->axis[t->v].name,
-                  stage->axis[t->u].name);
+    const char *others = tir_dimensions_but(r->arena, stage, tir_axis_bit(t->u) | tir_axis_bit(t->v));
+    rules_rewrite(r, "layout %s (%s%s, %s)", copy, others, stage->axis[t->v].name, stage->axis[t->u].name);
 }
 
 /* The loops of a stage in the tile: one-iteration axes first. */
 static void order_loops(rules *r, const tir_stage *stage, int slow, int fast) {
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != slow && a != fast) lib_text_format(&order, " %s", stage->axis[a].name);
-    tir_schedule_add(r->schedule, "order %s:%s %s %s", stage->name, order.data ? order.data : "",
-                     stage->axis[slow].name, stage->axis[fast].name);
+    const char *others = tir_loops_but(r->arena, stage, tir_axis_bit(slow) | tir_axis_bit(fast));
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", stage->name, others, stage->axis[slow].name,
+                     stage->axis[fast].name);
     tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[fast].name);
 }
 

@@ -9,25 +9,22 @@
  *   points   the rest: a thread for each point, or for a vector of neighbours */
 #include "targets/cuda/rules.h"
 #include "targets/cuda/cuda.h"
-
-#include <stdio.h>
+#include "tir/inline_cost.h"
 
 void cuda_rewrite(cuda_rules *r, const char *format, ...) {
-    lib_text line;
     va_list arguments;
-    lib_text_init(&line, r->arena);
     va_start(arguments, format);
-    lib_text_format_v(&line, format, arguments);
+    tir_rewrite_line(r->schedule, r->region, format, arguments);
     va_end(arguments);
-    tir_schedule one;
-    tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line.data);
-    tir_schedule_rewrite(r->region, &one, NULL);
-    tir_schedule_add(r->schedule, "%s", line.data);
 }
 
-int cuda_stage_named(const cuda_rules *r, const char *name) {
-    return tir_region_find_stage(r->region, name);
+bool cuda_try_rewrite(cuda_rules *r, bool *good, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    tir_region *after = *good ? tir_try_line_v(r->schedule, r->region, format, arguments) : NULL;
+    va_end(arguments);
+    if (after) r->region = after;
+    return *good = after != NULL;
 }
 
 int cuda_axis_of(const tir_stage *stage, int32_t id) {
@@ -40,11 +37,6 @@ int cuda_tile_axis_of(const cuda_tile *tile, int32_t id) {
     for (int a = 0; a < tile->count; a++)
         if (tile->axis[a].id == id) return a;
     return -1;
-}
-
-int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis) {
-    int64_t extent;
-    return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
 }
 
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix) {
@@ -73,13 +65,8 @@ const char *cuda_copy_root(cuda_rules *r, const char *root) {
     if (stage->kind != TIR_REDUCE) return root;
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[c]];
-        bool used = tensor->output;
-        for (int q = 0; q < (int)r->region->stages.count && !used; q++) {
-            tir_access access[CUDA_ACCESSES];
-            int loads = r->region->stages.data[q].removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
-            used = loads == CUDA_ACCESSES;
-            for (int i = 0; i < loads; i++) used = used || access[i].tensor == stage->tensor[c];
-        }
+        const bool used =
+            tensor->output || tir_is_read_by_others(r->region, cuda_stage_named(r, root), stage->tensor[c]);
         count += used;
         if (used) needed = tensor;
     }
@@ -90,94 +77,22 @@ const char *cuda_copy_root(cuda_rules *r, const char *root) {
     return name;
 }
 
-bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads) {
-    const tir_stage *stage = &r->region->stages.data[consumer];
-    tir_access access[CUDA_ACCESSES];
-    int count = tir_accesses(r->region, consumer, access, CUDA_ACCESSES);
-    *reads = false;
-    if (count == CUDA_ACCESSES || stage->space < axes) return false;
-    for (int i = 0; i < count; i++) {
-        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        if (tensor->stage != producer) continue;
-        *reads = true;
-        if (tensor->rank < axes) return false;
-        for (int d = 0; d < axes; d++)
-            if (tir_operand(r->region->pool, access[i].load, d) != stage->axis[d].var) return false;
-    }
-    return true;
-}
-
 /* ---- inline */
 
-typedef struct cost_count {
-    int operations, heavy;
-} cost_count;
-
-static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    cost_count *count = user;
-    const tir_node *node = tir_get(pool, e);
-    if (node->dtype == TIR_INDEX || node->op == TIR_LOAD) return rebuilt;
-    count->operations += node->count > 0;
-    count->heavy += (tir_ops[node->op].flags & TIR_MATH) != 0 || node->op == TIR_DIV || node->op == TIR_SQRT;
-    return rebuilt;
-}
-
-/* Points of a stage, those of its reduction included; -1: unknown. */
-static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
-    int64_t points = 1;
-    for (int a = 0; a < stage->space + stage->reduce; a++) {
-        int64_t extent = cuda_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
-    }
-    return points;
-}
-
-/* The stages that load a map's tensor: what the decision to inline the map depends on. */
-typedef struct readers {
-    /* loads of all readers, of one reader */
-    int loads, most;
-    /* a reader has more points than the map; one is a fold or scatter, or a step of one */
-    bool more, fold;
-} readers;
-
-static readers find_readers(cuda_rules *r, const tir_stage *stage) {
-    readers found = {0};
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        const tir_stage *reader = &r->region->stages.data[q];
-        const int here = reader->removed ? 0 : tir_loads_of(r->region, q, stage->tensor[0]);
-        if (!here) continue;
-        found.loads += here;
-        if (here > found.most) found.most = here;
-        found.more = found.more || points_of(r, reader) < 0 || points_of(r, reader) > points_of(r, stage);
-        found.fold = found.fold || reader->kind == TIR_FOLD || reader->kind == TIR_SCATTER || reader->fold >= 0;
-    }
-    return found;
-}
-
-/* Is stage s a map that could be inlined? */
-static bool may_inline(cuda_rules *r, int s, readers *found) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
-    if (r->region->tensors.data[stage->tensor[0]].output) return false;
-    *found = find_readers(r, stage);
-    return !found->fold && found->loads > 0;
-}
-
-/* Is it to be inlined: is it read once by a stage that has no more points, or is it a few cheap operations? */
-static bool worth_inlining(cuda_rules *r, int s, const readers *found) {
+/* Is the map read once by a stage that has no more points, or is it a few cheap operations? */
+static bool worth_inlining(const tir_inline_cost *cost) {
     enum { CHEAP = 4 };
-    cost_count cost = {0};
-    tir_rewrite(r->region->pool, r->region->stages.data[s].value[0], count_cost, &cost);
-    if (found->most > 2) return false;
-    return (!cost.heavy && cost.operations <= CHEAP && found->loads <= 4) || (found->loads == 1 && !found->more);
+    if (cost->most > 2) return false;
+    return (!cost->heavy && cost->operations <= CHEAP && cost->loads <= 4) || (cost->loads == 1 && !cost->more);
 }
 
 static void inline_maps(cuda_rules *r) {
     for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
         const char *name = r->region->stages.data[s].name;
-        readers found;
-        if (may_inline(r, s, &found) && tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, s, &found)))
-            cuda_rewrite(r, "inline %s", name);
+        if (!tir_may_inline(r->region, s)) continue;
+        const tir_inline_cost cost = tir_inline_cost_of(r->region, s, false);
+        if (!cost.loads || cost.stateful || cost.stepped) continue;
+        if (tir_choose_yes(r->schedule, name, "inline", worth_inlining(&cost))) cuda_rewrite(r, "inline %s", name);
     }
 }
 
@@ -205,13 +120,6 @@ static void prepare(cuda_rules *r, const char *root) {
         cuda_prepare_points(r, root);
 }
 
-static bool has_empty_axis(const cuda_rules *r) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++)
-        for (int a = 0; a < r->region->stages.data[s].space + r->region->stages.data[s].reduce; a++)
-            if (cuda_extent(r, &r->region->stages.data[s].axis[a]) == 0) return true;
-    return false;
-}
-
 /* The schedule of a region with an empty stage: a thread for each point of every other stage, since tiles and rows of size 0 are
  * undefined. */
 static void schedule_plainly(cuda_rules *r) {
@@ -226,7 +134,7 @@ static void schedule_plainly(cuda_rules *r) {
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
     cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
-    if (has_empty_axis(&r)) {
+    if (tir_has_empty_axis(region)) {
         schedule_plainly(&r);
         return;
     }

@@ -4,8 +4,9 @@
 
 #include "tir/access.h"
 #include "tir/choice.h"
+#include "tir/extent.h"
 #include "tir/machine.h"
-#include "tir/schedule.h"
+#include "tir/schedule_lines.h"
 #include "tir/unit.h"
 
 enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16, CUDA_WINDOW_COPIES = 4 };
@@ -220,24 +221,43 @@ static inline int64_t cuda_power_above(int64_t n) { /* of two, at least n */
     while (power < n) power *= 2;
     return power;
 }
+static inline int64_t cuda_round_up(int64_t n, int64_t to) {
+    return cuda_ceil_div(n, to) * to;
+}
 static inline int64_t cuda_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Number of the stage of that name; -1: none. */
-int cuda_stage_named(const cuda_rules *r, const char *name);
+/* The same if the line is legal, and if *good; else *good becomes false, and the caller drops the changed region. Returns *good. */
+bool cuda_try_rewrite(cuda_rules *r, bool *good, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static inline int cuda_stage_named(const cuda_rules *r, const char *name) { /* number of the stage; -1: none */
+    return tir_region_find_stage(r->region, name);
+}
 static inline bool cuda_is_stage(const cuda_rules *r, int stage, const char *name) { /* name NULL: false */
     return name && stage >= 0 && cuda_stage_named(r, name) == stage;
 }
 static inline const tir_stage *cuda_stage_of(const cuda_rules *r, const char *name) { /* the stage must exist */
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
-int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                                /* -1: varying */
+static inline int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis) { /* -1: varying */
+    return tir_axis_extent(r->region, axis);
+}
+/* The name of a loop made of an axis; names in one stage must differ: "block2". */
+static inline const char *cuda_loop_name(const cuda_rules *r, const char *part, int axis) {
+    return lib_arena_format(r->arena, "%s%d", part, axis);
+}
 static inline const char *cuda_size_word(const cuda_rules *r, int64_t rows, int64_t columns) { /* "64x128" */
     return lib_arena_format(r->arena, "%lldx%lld", (long long)rows, (long long)columns);
 }
+static inline const char *cuda_number_word(const cuda_rules *r, int64_t number) {
+    return lib_arena_format(r->arena, "%lld", (long long)number);
+}
+/* The words of two choices that a search makes together. */
+typedef struct cuda_size_words {
+    const char *word[2];
+} cuda_size_words;
 /* cuda_axis_of: the stage's axis with this id (an axis made from another one keeps its id); -1: none. cuda_tile_axis_of: the tile's axis
  * with this id; -1: none. */
 int cuda_axis_of(const tir_stage *stage, int32_t id);
@@ -250,10 +270,6 @@ const char *cuda_tensor_name(const cuda_rules *r, const char *stage);
 /* If the root is a reduction, which would be updated in memory: adds a copy of its only needed value and returns the copy, which becomes
  * the root, so that the reduction may run in registers. The root itself if it is a map, or if several values are needed. */
 const char *cuda_copy_root(cuda_rules *r, const char *root);
-/* Are all the consumer's loads of the producer indexed, in the first `axes` dimensions, by the consumer's own first axes? *reads: is there
- * such a load? */
-bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads);
-
 /* The map that reads the stage point by point, if it is the only reader and not scheduled yet; -1: there is none. */
 int cuda_reader_of(cuda_rules *r, int stage);
 /* ---- the model (rules_model.c) */
@@ -294,6 +310,23 @@ void cuda_matrix_steps(cuda_tile *tile);
 double cuda_matrix_size(cuda_rules *r, cuda_tile *tile, bool record);
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
+/* Is the stage only a load? A value that is computed cannot be copied asynchronously. */
+static inline bool cuda_is_load(const cuda_rules *r, const char *stage) {
+    return tir_op_of(r->region->pool, cuda_stage_of(r, stage)->value[0]) == TIR_LOAD;
+}
+/* Points of a copy's axis that a block needs at once; *side of the tile. */
+int64_t cuda_copied_points(const cuda_tile *tile, const tir_axis *axis, cuda_side *side);
+/* Points of a tile along the axis. */
+static inline int64_t cuda_tile_points(const cuda_tile_axis *axis) {
+    return axis->hi * axis->thread * axis->lo;
+}
+/* Appends a loop to an order; writes a line for a loop. loop NULL: neither. */
+static inline void cuda_add_loop(lib_text *order, const char *loop) {
+    if (loop) lib_text_format(order, " %s", loop);
+}
+static inline void cuda_mark_loop(cuda_rules *r, const char *directive, const char *stage, const char *loop) {
+    if (loop) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
+}
 /* The axis along which a copy's source is contiguous in memory; *bytes: of its element; -1: none. */
 int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes);
 /* Cycles until all blocks are done, with `together` blocks at once on a multiprocessor, each of `rounds` rounds of copies followed by

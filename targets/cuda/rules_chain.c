@@ -9,56 +9,13 @@
  * itself (`seed`, `store .. state`). */
 #include "targets/cuda/rules.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 enum { UNIT_ROWS = 16, UNIT_COLUMNS = 8, UNIT_DEPTH = 16, QUAD = 4, VECTOR = 8, PANEL = 64 };
-
-/* Rewrites the region, if *good; *good becomes false if the rewrite is refused. The caller then drops the changed region. */
-static bool rewrite(cuda_rules *r, bool *good, const char *format, ...) {
-    lib_text line;
-    va_list arguments;
-    if (!*good) return false;
-    lib_text_init(&line, r->arena);
-    va_start(arguments, format);
-    lib_text_format_v(&line, format, arguments);
-    va_end(arguments);
-    tir_schedule one;
-    tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line.data);
-    tir_region *after = tir_schedule_try(r->region, &one);
-    *good = after != NULL;
-    if (!after) return false;
-    r->region = after;
-    tir_schedule_add(r->schedule, "%s", line.data);
-    return true;
-}
 
 static const tir_stage *stage_of(const cuda_rules *r, int s) {
     return &r->region->stages.data[s];
 }
-static const tir_stage *named(const cuda_rules *r, const char *name) {
-    return stage_of(r, cuda_stage_named(r, name));
-}
 static const char *axis_name(const cuda_rules *r, const char *stage, int axis) {
-    return named(r, stage)->axis[axis].name;
-}
-static int64_t round_up(int64_t n, int64_t to) {
-    return cuda_ceil_div(n, to) * to;
-}
-
-static bool reads(cuda_rules *r, int reader, int s) {
-    tir_access access[CUDA_ACCESSES];
-    const int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES);
-    for (int i = 0; i < count; i++)
-        if (r->region->tensors.data[access[i].tensor].stage == s) return true;
-    return count == CUDA_ACCESSES; /* there may be more than were counted */
-}
-
-static bool is_output(const cuda_rules *r, int s) {
-    for (int c = 0; c < stage_of(r, s)->count; c++)
-        if (r->region->tensors.data[stage_of(r, s)->tensor[c]].output) return true;
-    return false;
+    return cuda_stage_of(r, stage)->axis[axis].name;
 }
 
 /* ---- finding */
@@ -70,7 +27,7 @@ static bool is_product(cuda_rules *r, int s) {
         return false;
     for (int a = 0; a < stage->space + 1; a++)
         if (cuda_extent(r, &stage->axis[a]) < 1) return false;
-    return tir_unit_for(r->machine, TIR_BY_WARP, r->region->pool, stage) != NULL && !is_output(r, s);
+    return tir_unit_for(r->machine, TIR_BY_WARP, r->region->pool, stage) != NULL && !tir_has_output(r->region, s);
 }
 
 /* Does exactly one factor use the axis? *which: that factor. */
@@ -106,7 +63,7 @@ static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **fi
             continue;
         }
         if (s != second && stage->kind == TIR_REDUCE) *first_reduction = stage->name;
-        for (int p = 0; p < s; p++) needed[p] = needed[p] || (!stage_of(r, p)->removed && reads(r, s, p));
+        for (int p = 0; p < s; p++) needed[p] = needed[p] || tir_reads(r->region, s, p);
     }
     if (first < 0 || !*first_reduction || !has_sides(r, stage_of(r, first)) || !has_sides(r, product)) return false;
     c->first = stage_of(r, first)->name;
@@ -117,7 +74,7 @@ static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **fi
     c->depth = cuda_extent(r, &stage_of(r, first)->axis[c->free + 1]);
     for (int a = 0; a < c->free; a++)
         if (stage_of(r, first)->axis[a].extent != product->axis[a].extent) return false;
-    const tir_stage *rows = named(r, *first_reduction);
+    const tir_stage *rows = cuda_stage_of(r, *first_reduction);
     return cuda_extent(r, &stage_of(r, first)->axis[c->free]) == c->keys && rows->space == c->free &&
            rows->reduce == 1 && cuda_extent(r, &rows->axis[c->free]) == c->keys;
 }
@@ -134,7 +91,7 @@ typedef enum place {
 } place;
 
 static bool same_axes(const cuda_rules *r, const cuda_chain *c, const tir_stage *stage) {
-    const tir_stage *first = named(r, c->first);
+    const tir_stage *first = cuda_stage_of(r, c->first);
     for (int a = 0; a < c->free; a++)
         if (a >= stage->space || stage->axis[a].extent != first->axis[a].extent) return false;
     return true;
@@ -165,24 +122,25 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
               root = cuda_stage_named(r, c->root);
     if (is_known(r, c, s)) return KNOWN;
-    if (stage->fold == fold) return is_output(r, s) ? UNSUPPORTED : place_in_fold(r, c, stage);
-    bool after = false, before = reads(r, s, first), inside = true, roots = true;
+    if (stage->fold == fold) return tir_has_output(r->region, s) ? UNSUPPORTED : place_in_fold(r, c, stage);
+    bool after = false, before = tir_reads(r->region, s, first), inside = true, roots = true;
     for (int p = 0; p < (int)r->region->stages.count; p++) {
         const tir_stage *other = stage_of(r, p);
         if (other->removed || p == s) continue;
-        if (p < s && !is_known(r, c, p) && other->fold < 0 && reads(r, s, p)) {
+        if (p < s && !is_known(r, c, p) && other->fold < 0 && tir_reads(r->region, s, p)) {
             const place its = place_of(r, c, p);
             before = before || its == SCORE, after = after || its == ROW;
             if (its == UNSUPPORTED) return UNSUPPORTED;
         }
-        if (p == fold || other->fold == fold) after = after || reads(r, s, p);
-        if (p > s && reads(r, p, s)) {
+        if (p == fold || other->fold == fold) after = after || tir_reads(r->region, s, p);
+        if (p > s && tir_reads(r->region, p, s)) {
             inside = inside && other->fold == fold;
             roots = roots && (p == root || (other->kind == TIR_MAP && other->space == c->free));
         }
     }
     if (!before && !after) return UNRELATED;
-    if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || is_output(r, s) || !same_axes(r, c, stage))
+    if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || tir_has_output(r->region, s) ||
+        !same_axes(r, c, stage))
         return UNSUPPORTED;
     if (after) return !before && roots && stage->space == c->free ? ROW : UNSUPPORTED;
     return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE
@@ -211,13 +169,13 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
         SPARE = 64,
         MARGIN = 40 /* registers for the guards of last blocks */
     };
-    const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
+    const int64_t depth = cuda_round_up(c->depth, UNIT_DEPTH), width = cuda_round_up(c->width, UNIT_COLUMNS);
     const int64_t scores = UNIT_ROWS * c->block / TIR_WARP, sums = UNIT_ROWS * width / TIR_WARP;
     const int64_t threads = c->warps * TIR_WARP;
     const int64_t registers = SPARE + sums + scores + scores / 2 + (c->held ? depth / 4 : 4) + c->block / 8;
     const int64_t shared = 2 * (c->warps * UNIT_ROWS * depth + c->stages * c->block * (depth + width));
     int64_t blocks = cuda_ceil_div(c->rows, c->warps * UNIT_ROWS);
-    for (int a = 0; a + 1 < c->free; a++) blocks *= cuda_extent(r, &named(r, c->first)->axis[a]);
+    for (int a = 0; a + 1 < c->free; a++) blocks *= cuda_extent(r, &cuda_stage_of(r, c->first)->axis[a]);
     if (registers > r->machine->thread_registers - MARGIN || shared > r->machine->shared_memory) return -1;
     int64_t together = cuda_least(REGISTERS / (registers * threads), THREADS / threads);
     together = cuda_least(together, r->machine->shared_memory / shared);
@@ -232,27 +190,17 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
     return cuda_tile_cycles(r, blocks, together, (double)cuda_ceil_div(c->keys, c->block), step);
 }
 
-static const char *number_word(const cuda_rules *r, int64_t number) {
-    return lib_arena_format(r->arena, "%lld", (long long)number);
-}
-
-static const char *yes_word(bool yes) {
-    return yes ? "yes" : "no";
-}
-
-static bool is_admitted(const cuda_rules *r, const cuda_chain *c) {
-    return tir_admits(r->schedule, c->first, "warps", number_word(r, c->warps)) &&
-           tir_admits(r->schedule, c->first, "keys", number_word(r, c->block)) &&
-           tir_admits(r->schedule, c->first, "held", yes_word(c->held));
-}
-
-/* The candidates that fit, by name. */
+/* The words of the choices "warps", "keys" and "held". */
 typedef struct size_words {
-    tir_words warps, keys, held;
+    const char *word[TIR_SEARCHED];
 } size_words;
 
-/* Sets the sizes of least cost, among those that no pin excludes if `pinned`. words NULL: the candidates are not listed. */
-static bool search_sizes(const cuda_rules *r, cuda_chain *c, bool pinned, size_words *words) {
+static size_words words_of(const cuda_rules *r, const cuda_chain *c) {
+    return (size_words){{cuda_number_word(r, c->warps), cuda_number_word(r, c->block), c->held ? "yes" : "no"}};
+}
+
+/* Sets the sizes of least cost, of those that the search admits; search NULL: of all. */
+static bool search_sizes(const cuda_rules *r, cuda_chain *c, tir_search *search) {
     cuda_chain best = *c;
     double least = -1;
     for (c->warps = 1; c->warps <= 8; c->warps *= 2)
@@ -263,12 +211,8 @@ static bool search_sizes(const cuda_rules *r, cuda_chain *c, bool pinned, size_w
                 if (c->block >= 2 * c->keys && c->block > 16) continue;
                 if (c->warps > 1 && (c->warps - 1) * UNIT_ROWS >= c->rows) continue;
                 const double cost = cost_of(r, c);
-                if (cost >= 0 && words) {
-                    tir_add_word(r->arena, &words->warps, number_word(r, c->warps));
-                    tir_add_word(r->arena, &words->keys, number_word(r, c->block));
-                    tir_add_word(r->arena, &words->held, yes_word(c->held));
-                }
-                if (cost < 0 || (least >= 0 && cost >= least) || (pinned && !is_admitted(r, c))) continue;
+                if (cost < 0 || (search && search->asked && !tir_search_admits(search, words_of(r, c).word))) continue;
+                if (least >= 0 && cost >= least) continue;
                 least = cost, best = *c;
             }
     *c = best;
@@ -276,23 +220,22 @@ static bool search_sizes(const cuda_rules *r, cuda_chain *c, bool pinned, size_w
 }
 
 static bool choose_size(const cuda_rules *r, cuda_chain *c) {
-    const bool asked = tir_is_asked(r->schedule, c->first, "warps") || tir_is_asked(r->schedule, c->first, "keys") ||
-                       tir_is_asked(r->schedule, c->first, "held");
-    size_words words = {{0}, {0}, {0}};
-    bool found = search_sizes(r, c, asked, asked ? &words : NULL);
-    if (!found && asked) found = search_sizes(r, c, false, NULL);
-    if (!found || !asked) return found;
-    tir_record_words(r->schedule, c->first, "warps", &words.warps, number_word(r, c->warps));
-    tir_record_words(r->schedule, c->first, "keys", &words.keys, number_word(r, c->block));
-    tir_record_words(r->schedule, c->first, "held", &words.held, yes_word(c->held));
-    return true;
+    static const char *const choices[TIR_SEARCHED] = {"warps", "keys", "held"};
+    tir_search search = tir_search_for(r->schedule, c->first, TIR_SEARCHED, choices);
+    bool found = search_sizes(r, c, &search);
+    if (!found && search.asked) {
+        search.unpinned = true;
+        found = search_sizes(r, c, &search);
+    }
+    if (found && search.asked) tir_search_record(&search, words_of(r, c).word);
+    return found;
 }
 
 /* ---- rewrites */
 
 /* Names of the stage's axes except `one` and `two`, each followed by `comma`. */
 static const char *others(const cuda_rules *r, const char *stage, int one, int two, const char *comma) {
-    const tir_stage *s = named(r, stage);
+    const tir_stage *s = cuda_stage_of(r, stage);
     lib_text text;
     lib_text_init(&text, r->arena);
     lib_text_add(&text, "");
@@ -309,13 +252,13 @@ typedef struct operand_axes {
 } operand_axes;
 
 static int32_t axis_id(const cuda_rules *r, const char *stage, int axis) {
-    return named(r, stage)->axis[axis].id;
+    return cuda_stage_of(r, stage)->axis[axis].id;
 }
 
 /* The operand's axes in stage `name`. which: 0 queries, 1 keys, 2 values. */
 static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which, const char *name) {
-    const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
-    const tir_stage *stage = named(r, name);
+    const int64_t depth = cuda_round_up(c->depth, UNIT_DEPTH), width = cuda_round_up(c->width, UNIT_COLUMNS);
+    const tir_stage *stage = cuda_stage_of(r, name);
     if (which == 2)
         return (operand_axes){cuda_axis_of(stage, c->width_axis), cuda_axis_of(stage, c->key_axis), width, c->block};
     const int own = cuda_axis_of(stage, axis_id(r, c->first, which == 1 ? c->free : c->free - 1));
@@ -349,9 +292,9 @@ static void lay_out_copy(cuda_rules *r, const cuda_chain *c, int which, bool *go
     const int64_t length = deep ? a.deep_points : a.own_points;
     const int panel = (int)panel_of(length);
     if (length > panel)
-        rewrite(r, good, "layout %s (%s%s/%d, %s, %s%%%d)", copy, rest, fast, panel, slow, fast, panel);
+        cuda_try_rewrite(r, good, "layout %s (%s%s/%d, %s, %s%%%d)", copy, rest, fast, panel, slow, fast, panel);
     else
-        rewrite(r, good, "layout %s (%s%s, %s)", copy, rest, slow, fast);
+        cuda_try_rewrite(r, good, "layout %s (%s%s, %s)", copy, rest, slow, fast);
 }
 
 static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool *good) {
@@ -360,10 +303,11 @@ static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool
     const char *rest = others(r, name, a.own, a.deep, ", "), *o = axis_name(r, name, a.own),
                *d = axis_name(r, name, a.deep);
     if (which == 0)
-        rewrite(r, good, "layout %s (%s%s/16, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s/8%%2, %s%%2)", name, rest, o, d, o, d,
-                d, o, d);
+        cuda_try_rewrite(r, good, "layout %s (%s%s/16, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s/8%%2, %s%%2)", name, rest, o,
+                         d, o, d, d, o, d);
     else
-        rewrite(r, good, "layout %s (%s%s/8, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, o, d, o, d, d, d);
+        cuda_try_rewrite(r, good, "layout %s (%s%s/8, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, o, d, o, d,
+                         d, d);
 }
 
 /* Layout of a state, or of a map or reduction of rows, by the matrix unit's rows. `lane`, `own`: further parts, of lanes and of a lane's
@@ -371,22 +315,22 @@ static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool
 static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, const char *lane, const char *own,
                          bool *good) {
     const char *i = axis_name(r, name, c->free - 1);
-    const tir_stage *stage = named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     lib_text rest;
     lib_text_init(&rest, r->arena);
     lib_text_add(&rest, "");
     for (int a = 0; a < stage->space; a++)
         if (a != c->free - 1 && a < (stage->fold < 0 ? c->free : c->free + 1))
             lib_text_format(&rest, "%s, ", stage->axis[a].name);
-    rewrite(r, good, "layout %s (%s%s/16, %s%%8%s%s, %s/8%%2%s%s)", cuda_tensor_name(r, name), rest.data, i, i,
-            lane ? ", " : "", lane ? lane : "", i, own ? ", " : "", own ? own : "");
+    cuda_try_rewrite(r, good, "layout %s (%s%s/16, %s%%8%s%s, %s/8%%2%s%s)", cuda_tensor_name(r, name), rest.data, i, i,
+                     lane ? ", " : "", lane ? lane : "", i, own ? ", " : "", own ? own : "");
 }
 
 /* Layout of a stage with rows and columns: that of the matrix unit's sums or, if `operand`, of its left operand. */
 static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name, int column, bool operand, bool *good) {
     const char *i = axis_name(r, name, c->free - 1), *j = axis_name(r, name, column);
     const char *rest = others(r, name, c->free - 1, column, ", ");
-    const tir_stage *stage = named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     if (stage->reduce) { /* reduction axes are no dimensions of the result */
         lib_text text;
         lib_text_init(&text, r->arena);
@@ -396,10 +340,11 @@ static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name,
         rest = text.data;
     }
     if (operand)
-        rewrite(r, good, "layout %s (%s%s/16, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s/8%%2, %s%%2)", name, rest, i, j, i, j,
-                j, i, j);
+        cuda_try_rewrite(r, good, "layout %s (%s%s/16, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s/8%%2, %s%%2)", name, rest, i,
+                         j, i, j, j, i, j);
     else
-        rewrite(r, good, "layout %s (%s%s/16, %s/8, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, i, j, i, j, i, j);
+        cuda_try_rewrite(r, good, "layout %s (%s%s/16, %s/8, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, i, j, i, j,
+                         i, j);
 }
 
 /* Makes stages for the operands of both products (copy), and copies of queries and keys in registers (fragment), before the fold is
@@ -410,23 +355,23 @@ static void take_operands(cuda_rules *r, cuda_chain *c, const char *second, bool
     static const char *const suffix[] = {"queries", "keys", "values"};
     for (int n = 0; n < 3 && *good; n++) {
         c->copy[n] = cuda_fresh_name(r, product[n], suffix[n]);
-        rewrite(r, good, "operand %s.%s -> %s", product[n], axis_name(r, product[n], axis[n]), c->copy[n]);
+        cuda_try_rewrite(r, good, "operand %s.%s -> %s", product[n], axis_name(r, product[n], axis[n]), c->copy[n]);
     }
     for (int n = 0; n < 2 && *good; n++) {
         c->fragment[n] = cuda_fresh_name(r, c->copy[n], "fragment");
-        rewrite(r, good, "copy %s -> %s", c->copy[n], c->fragment[n]);
+        cuda_try_rewrite(r, good, "copy %s -> %s", c->copy[n], c->fragment[n]);
     }
 }
 
 /* Splits a reduction over the keys of a block into one over a lane's keys at each of its two places, one over these two, and two levels
  * between the 4 lanes of a row. */
 static void reduce_by_lanes(cuda_rules *r, const cuda_chain *c, const char *name, bool *good) {
-    const tir_stage *stage = named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     const char *keys = stage->axis[stage->space].name, *part = cuda_fresh_name(r, name, "part"),
                *own = cuda_fresh_name(r, name, "own");
-    rewrite(r, good, "rfactor %s.%s %d lanes -> %s place step", name, keys, UNIT_COLUMNS, part);
-    rewrite(r, good, "rfactor %s.place %d chunks -> %s lane pair", name, QUAD, own);
-    if (!rewrite(r, good, "tree %s.lane", name)) return;
+    cuda_try_rewrite(r, good, "rfactor %s.%s %d lanes -> %s place step", name, keys, UNIT_COLUMNS, part);
+    cuda_try_rewrite(r, good, "rfactor %s.place %d chunks -> %s lane pair", name, QUAD, own);
+    if (!cuda_try_rewrite(r, good, "tree %s.lane", name)) return;
     lay_out_rows(r, c, part, "place/2", "place%2", good);
     lay_out_rows(r, c, own, "lane", NULL, good);
     if (*good) lay_out_rows(r, c, lib_arena_format(r->arena, "%s_2", name), "lane", NULL, good);
@@ -439,7 +384,7 @@ static void find_predicates(cuda_rules *r, const cuda_chain *c, int second, bool
     for (int s = first + 1; s <= second; s++) {
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || stage->kind != TIR_REDUCE || stage->predicate || stage->fold >= 0) continue;
-        if (tir_where_condition(r->region, s)) rewrite(r, good, "where %s", stage->name);
+        if (tir_where_condition(r->region, s)) cuda_try_rewrite(r, good, "where %s", stage->name);
     }
 }
 
@@ -457,36 +402,36 @@ static void lay_out_states(cuda_rules *r, const cuda_chain *c, const char *secon
 /* Makes the fold, whose state includes the second product's sums, and the operands of its step. */
 static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction, const char *second, bool *good) {
     c->fold = cuda_fresh_name(r, second, "fold");
-    rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction, axis_name(r, first_reduction, c->free),
-            (long long)c->block, c->fold);
+    cuda_try_rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction,
+                     axis_name(r, first_reduction, c->free), (long long)c->block, c->fold);
     if (!*good) return;
     /* Inlines maps that no stage reads, or only the root. */
     for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) {
         const tir_stage *stage = stage_of(r, s);
-        bool read = is_output(r, s), rooted = false;
+        bool read = tir_has_output(r->region, s), rooted = false;
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
         for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-            if (stage_of(r, q)->removed || !reads(r, q, s)) continue;
+            if (!tir_reads(r->region, q, s)) continue;
             rooted = cuda_is_stage(r, q, c->root);
             read = read || !rooted;
         }
-        if (!read && (!rooted || cuda_is_stage(r, s, second))) rewrite(r, good, "inline %s", stage->name);
+        if (!read && (!rooted || cuda_is_stage(r, s, second))) cuda_try_rewrite(r, good, "inline %s", stage->name);
     }
     c->sums = lib_arena_format(r->arena, "%s_n", second);
     const char *block = lib_arena_format(r->arena, "%s_b", second);
     *good = *good && cuda_stage_named(r, block) >= 0 && cuda_stage_named(r, c->sums) >= 0;
-    rewrite(r, good, "seed %s", block);
+    cuda_try_rewrite(r, good, "seed %s", block);
     if (!*good) return;
-    const tir_stage *sums = named(r, c->sums);
+    const tir_stage *sums = cuda_stage_of(r, c->sums);
     *good = sums->fold == cuda_stage_named(r, c->fold) && sums->space == c->free + 2;
     if (!*good) return;
     c->weights = cuda_fresh_name(r, second, "weights");
     c->fragment[2] = cuda_fresh_name(r, c->copy[2], "fragment");
     const char *rows = sums->axis[c->free - 1].name, *columns = sums->axis[c->free + 1].name;
-    rewrite(r, good, "operand %s.%s -> %s%s", c->sums, rows, c->weights,
-            sums->predicate ? " deviates zero*nonfinite" : "");
-    rewrite(r, good, "operand %s.%s -> %s", c->sums, columns, c->fragment[2]);
-    *good = *good && !named(r, c->sums)->predicate;
+    cuda_try_rewrite(r, good, "operand %s.%s -> %s%s", c->sums, rows, c->weights,
+                     sums->predicate ? " deviates zero*nonfinite" : "");
+    cuda_try_rewrite(r, good, "operand %s.%s -> %s", c->sums, columns, c->fragment[2]);
+    *good = *good && !cuda_stage_of(r, c->sums)->predicate;
 }
 
 static void lay_out_fold(cuda_rules *r, const cuda_chain *c, bool *good) {
@@ -517,7 +462,7 @@ static bool make_chain(cuda_rules *r, cuda_chain *c, const char *second, const c
         c->root = stage_of(r, reader)->name;
     } else {
         c->root = cuda_fresh_name(r, second, "out");
-        rewrite(r, &good, "copy %s -> %s", second, c->root);
+        cuda_try_rewrite(r, &good, "copy %s -> %s", second, c->root);
     }
     if (predicates) find_predicates(r, c, cuda_stage_named(r, second), &good);
     if (good) take_operands(r, c, second, &good);
@@ -533,7 +478,7 @@ bool cuda_prepare_chain(cuda_rules *r, int s) {
     const char *first_reduction;
     cuda_chain c = {0};
     if (!is_product(r, s) || !r->region->excess_precision || !find_first(r, s, &c, &first_reduction)) return false;
-    if (c.rows < LEAST_ROWS || c.keys < LEAST_KEYS || !search_sizes(r, &c, false, NULL)) return false;
+    if (c.rows < LEAST_ROWS || c.keys < LEAST_KEYS || !search_sizes(r, &c, NULL)) return false;
     if (!tir_choose_yes(r->schedule, c.first, "chain", true) || !choose_size(r, &c)) return false;
     const char *second = stage_of(r, s)->name;
     for (int predicates = 1; predicates >= 0; predicates--) {
@@ -572,7 +517,7 @@ static void add(const chain_loops *l, const char *format, ...) {
 
 /* The stage's axes except rows, `column` and `deep`, which come before these in the order. */
 static const char *leading(const chain_loops *l, const char *name, int column, int deep) {
-    const tir_stage *stage = named(l->r, name);
+    const tir_stage *stage = cuda_stage_of(l->r, name);
     lib_text text;
     lib_text_init(&text, l->r->arena);
     lib_text_add(&text, "");
@@ -617,7 +562,7 @@ static void schedule_scores(const chain_loops *l, const char *name, int column) 
 /* Schedules the parts of a reduction over keys (reduce_by_lanes). */
 static void schedule_row_sum(const chain_loops *l, const char *name) {
     const int free = l->c->free;
-    const tir_stage *stage = named(l->r, name);
+    const tir_stage *stage = cuda_stage_of(l->r, name);
     split_rows(l, name, NULL);
     if (stage->axis[stage->space - 1].role == TIR_AXIS_LANE) {
         add(l, "split %s.place 2 -> lane_n pair_n mask", name);
@@ -712,7 +657,7 @@ static void schedule_weights(const chain_loops *l) {
 }
 
 static void schedule_product(const chain_loops *l, const char *name, int column) {
-    const tir_stage *stage = named(l->r, name);
+    const tir_stage *stage = cuda_stage_of(l->r, name);
     split_rows(l, name, NULL);
     split_columns(l, name, column);
     add(l, "split %s.%s %d -> tile_k point_k mask full", name, stage->axis[stage->space].name, UNIT_DEPTH);
@@ -725,7 +670,7 @@ static void schedule_product(const chain_loops *l, const char *name, int column)
 
 static void schedule_root(const chain_loops *l) {
     const cuda_chain *c = l->c;
-    const tir_stage *root = named(l->r, c->root);
+    const tir_stage *root = cuda_stage_of(l->r, c->root);
     int64_t stride[TIR_MAX_AXES];
     tir_store_strides(l->r->region, cuda_stage_named(l->r, c->root), stride);
     add(l, "split %s.%s %lld -> block_m rest_m mask full", c->root, root->axis[c->free - 1].name,
@@ -737,12 +682,6 @@ static void schedule_root(const chain_loops *l) {
     for (int a = 0; a + 1 < c->free; a++) add(l, "par %s.%s", c->root, root->axis[a].name);
     add(l, "par %s.block_m", c->root);
     add(l, "%s %s.pair_n", stride[c->free] == 1 ? "vec" : "unroll", c->root);
-}
-
-static bool copies_wait(const cuda_rules *r, const cuda_chain *c) {
-    for (int n = 1; n < 3; n++)
-        if (tir_op_of(r->region->pool, named(r, c->copy[n])->value[0]) != TIR_LOAD) return false;
-    return c->keys > c->block;
 }
 
 void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
@@ -781,5 +720,6 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
     schedule_fragment(&l, 0, c->held ? block : lib_arena_format(r->arena, "%s.tile_k", c->first));
     schedule_fragment(&l, 1, lib_arena_format(r->arena, "%s.tile_k", c->first));
     schedule_fragment(&l, 2, lib_arena_format(r->arena, "%s.tile_k", c->sums));
-    if (copies_wait(r, c)) add(&l, "pipeline %s stages=%d groups=%s|%s", step, (int)c->stages, c->copy[1], c->copy[2]);
+    if (c->keys > c->block && cuda_is_load(r, c->copy[1]) && cuda_is_load(r, c->copy[2]))
+        add(&l, "pipeline %s stages=%d groups=%s|%s", step, (int)c->stages, c->copy[1], c->copy[2]);
 }

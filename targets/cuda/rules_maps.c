@@ -68,11 +68,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     const char *last = axis[count - 1];
     const int64_t vector = whole ? vector_of(r, s) : 1;
     if (constant && whole) {
-        for (int a = count - 1; a > 0; a--) {
-            const char *fused = lib_arena_format(r->arena, "f%d", a);
-            tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", name, axis[a - 1], name, last, fused);
-            last = fused;
-        }
+        last = tir_fuse_axes(r->schedule, stage, 0, stage->space - 1);
         count = 1;
     }
     if (vector > 1) {
@@ -113,29 +109,6 @@ void cuda_prepare_points(cuda_rules *r, const char *name) {
 
 /* ---- transpositions */
 
-/* The dimension of the load that the axis alone indexes, if no other index uses it; -1: none. */
-static int dimension_of(const tir_pool *pool, tir_expr load, int rank, tir_expr var) {
-    int dimension = -1;
-    for (int d = 0; d < rank; d++) {
-        tir_expr index = tir_operand(pool, load, d);
-        if (!tir_uses(pool, index, var)) continue;
-        if (index != var || dimension >= 0) return -1;
-        dimension = d;
-    }
-    return dimension;
-}
-
-static bool is_read_once(cuda_rules *r, uint32_t tensor) {
-    int loads = 0;
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        tir_access access[CUDA_ACCESSES];
-        int count = r->region->stages.data[q].removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
-        if (count == CUDA_ACCESSES) return false;
-        for (int i = 0; i < count; i++) loads += access[i].tensor == tensor;
-    }
-    return loads == 1;
-}
-
 /* Sets *t if the source is contiguous along an axis of the map other than the last. False: it is not, or an axis is too short for tiles. */
 static bool find_transposition(cuda_rules *r, int s, const tir_access *access, cuda_transposition *t) {
     enum { LEAST = 8 /* least number of points along both axes for which a tile pays */ };
@@ -147,9 +120,11 @@ static bool find_transposition(cuda_rules *r, int s, const tir_access *access, c
         if (access->stride[a] == 1) t->across = a;
     if (access->stride[last] <= 1 || access->stride[last] == TIR_IRREGULAR || t->across < 0) return false;
     if (cuda_extent(r, &stage->axis[last]) < LEAST || cuda_extent(r, &stage->axis[t->across]) < LEAST) return false;
-    if (tir_get(r->region->pool, access->load)->guarded || !is_read_once(r, access->tensor)) return false;
-    t->row = dimension_of(r->region->pool, access->load, tensor->rank, stage->axis[last].var);
-    t->column = dimension_of(r->region->pool, access->load, tensor->rank, stage->axis[t->across].var);
+    if (tir_get(r->region->pool, access->load)->guarded || tir_loads_of(r->region, s, access->tensor) > 1 ||
+        tir_is_read_by_others(r->region, s, access->tensor))
+        return false;
+    t->row = tir_sole_dimension(r->region, access, stage->axis[last].var);
+    t->column = tir_sole_dimension(r->region, access, stage->axis[t->across].var);
     t->size = (int64_t)lib_dtype_size(tensor->dtype);
     return t->row >= 0 && t->column == tensor->rank - 1;
 }
@@ -200,23 +175,15 @@ void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *t) {
     const tir_stage *root = cuda_stage_of(r, t->root), *tile = cuda_stage_of(r, t->tile);
     const int last = root->space - 1;
     const long long edge = TIR_WARP * (long long)t->vector;
-    lib_text outer;
-    lib_text_init(&outer, r->arena);
-    lib_text_add(&outer, "");
-    for (int a = 0; a < last; a++)
-        if (a != t->across) lib_text_format(&outer, " %s", root->axis[a].name);
-    lib_text_add(&outer, " down right");
+    const char *outer = tir_loops_but(r->arena, root, tir_axis_bit(t->across) | tir_axis_bit(last));
     tir_schedule_add(r->schedule, "split %s.%s %lld -> down within mask", t->root, root->axis[t->across].name, edge);
     tir_schedule_add(r->schedule, "split %s.%s %lld -> right along mask", t->root, root->axis[last].name, edge);
-    threads_of_tile(r, t, t->root, "within", "along", outer.data);
+    threads_of_tile(r, t, t->root, "within", "along", lib_arena_format(r->arena, "%s down right", outer));
     for (int a = 0; a < last; a++)
         if (a != t->across) tir_schedule_add(r->schedule, "par %s.%s", t->root, root->axis[a].name);
     tir_schedule_add(r->schedule, "par %s.down %s.right", t->root, t->root);
     tir_schedule_add(r->schedule, "at %s %s.right", t->tile, t->root);
     tir_schedule_add(r->schedule, "store %s shared pad %lld", t->tile, (long long)t->size);
-    lib_text_init(&outer, r->arena);
-    lib_text_add(&outer, "");
-    for (int d = 0; d < tile->space; d++)
-        if (d != t->row && d != t->column) lib_text_format(&outer, " %s", tile->axis[d].name);
-    threads_of_tile(r, t, t->tile, tile->axis[t->row].name, tile->axis[t->column].name, outer.data);
+    threads_of_tile(r, t, t->tile, tile->axis[t->row].name, tile->axis[t->column].name,
+                    tir_loops_but(r->arena, tile, tir_axis_bit(t->row) | tir_axis_bit(t->column)));
 }

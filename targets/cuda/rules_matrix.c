@@ -7,10 +7,6 @@
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
 
-static int64_t tile_of(const cuda_tile_axis *x) {
-    return x->hi * x->thread * x->lo;
-}
-
 /* ---- which axes, and how much of them */
 
 /* The axis of the side that fills an instruction of `points` points best; of equals the last one; -1: the side has no axis. */
@@ -84,7 +80,8 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const int64_t shared = STAGES * t->steps * (bm + bn) * 2;
     int64_t blocks = t->points[CUDA_SIDE_BATCH];
     for (int a = 0; a < t->space; a++)
-        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= cuda_ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+        if (t->axis[a].side != CUDA_SIDE_BATCH)
+            blocks *= cuda_ceil_div(t->axis[a].extent, cuda_tile_points(&t->axis[a]));
     if (registers > cuda_least(r->machine->thread_registers, REGISTERS / t->threads) ||
         shared > r->machine->shared_memory)
         return -1;
@@ -102,22 +99,15 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
-static const char *block_word(const cuda_rules *r, const warp_tile *size) {
-    return cuda_size_word(r, size->warps[0] * size->own[0] * ROWS, size->warps[1] * size->own[1] * COLUMNS);
+/* The words of the choices "block" and "warps". */
+static cuda_size_words size_words(const cuda_rules *r, const warp_tile *size) {
+    return (cuda_size_words){
+        {cuda_size_word(r, size->warps[0] * size->own[0] * ROWS, size->warps[1] * size->own[1] * COLUMNS),
+         cuda_size_word(r, size->warps[0], size->warps[1])}};
 }
 
-static const char *warps_word(const cuda_rules *r, const warp_tile *size) {
-    return cuda_size_word(r, size->warps[0], size->warps[1]);
-}
-
-/* The candidates that fit, by name. */
-typedef struct size_words {
-    tir_words block, warps;
-} size_words;
-
-/* Sets *chosen to the warps and their tiles of least cost, among those that no pin excludes if `pinned`, and returns the cost; -1: none
- * fits. words NULL: the candidates are not listed. */
-static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, warp_tile *chosen, size_words *words) {
+/* Sets *chosen to the warps and their tiles of least cost, of those that the search admits, and returns the cost; -1: none fits. */
+static double search_sizes(cuda_rules *r, cuda_tile *t, tir_search *search, warp_tile *chosen) {
     double best = -1;
     for (int64_t down = 1; down <= 4; down *= 2)
         for (int64_t across = 1; across <= 4; across *= 2)
@@ -127,27 +117,24 @@ static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, warp_tile *
                     if (down * across < 2 || down * across > 8) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
-                    if (cost >= 0 && words) tir_add_word(r->arena, &words->block, block_word(r, &size));
-                    if (cost >= 0 && words) tir_add_word(r->arena, &words->warps, warps_word(r, &size));
-                    if (cost < 0 || (best >= 0 && cost >= best)) continue;
-                    if (pinned && !tir_admits(r->schedule, t->sums, "block", block_word(r, &size))) continue;
-                    if (pinned && !tir_admits(r->schedule, t->sums, "warps", warps_word(r, &size))) continue;
+                    if (cost < 0 || (search->asked && !tir_search_admits(search, size_words(r, &size).word))) continue;
+                    if (best >= 0 && cost >= best) continue;
                     best = cost, *chosen = size;
                 }
     return best;
 }
 
 double cuda_matrix_size(cuda_rules *r, cuda_tile *t, bool record) {
-    const bool asked = tir_is_asked(r->schedule, t->sums, "block") || tir_is_asked(r->schedule, t->sums, "warps");
+    tir_search search = tir_search_for(r->schedule, t->sums, 2, (const char *const[]){"block", "warps"});
     warp_tile chosen = {{0}, {0}};
-    size_words words = {{0}, {0}};
-    double best = search_sizes(r, t, asked, &chosen, asked && record ? &words : NULL);
-    if (best < 0 && asked) best = search_sizes(r, t, false, &chosen, NULL);
-    if (best >= 0) apply_size(t, &chosen);
-    if (best >= 0 && asked && record) {
-        tir_record_words(r->schedule, t->sums, "block", &words.block, block_word(r, &chosen));
-        tir_record_words(r->schedule, t->sums, "warps", &words.warps, warps_word(r, &chosen));
+    double best = search_sizes(r, t, &search, &chosen);
+    if (best < 0 && search.asked) {
+        search.unpinned = true;
+        best = search_sizes(r, t, &search, &chosen);
     }
+    if (best < 0) return best;
+    apply_size(t, &chosen);
+    if (search.asked && record) tir_search_record(&search, size_words(r, &chosen).word);
     return best;
 }
 
@@ -171,7 +158,7 @@ static void lay_out_sums(cuda_rules *r, const cuda_tile *t) {
     lib_text_init(&inner, r->arena);
     for (int a = 0; a < t->space; a++) {
         const cuda_tile_axis *x = &t->axis[a];
-        add_part(&layout, part(r, x->name, tile_of(x), 0));
+        add_part(&layout, part(r, x->name, cuda_tile_points(x), 0));
         if (x->thread > 1) add_part(&layout, part(r, x->name, x->hi * x->lo, x->thread));
         if (x->hi > 1) add_part(&layout, part(r, x->name, x->lo, x->hi));
     }
@@ -219,11 +206,9 @@ static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors)
     return deep;
 }
 
-/* Points of a copy's axis that a block needs at once. */
 static int64_t copied(const cuda_tile *t, const tir_axis *axis) {
-    const int a = cuda_tile_axis_of(t, axis->id);
-    if (a < 0 || t->axis[a].side == CUDA_SIDE_BATCH) return 1;
-    return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
+    cuda_side side;
+    return cuda_copied_points(t, axis, &side);
 }
 
 /* order[]: the axes of a copy as in shared memory, the contiguous one last and before it the other axis of the instruction: an instruction
@@ -292,65 +277,53 @@ static const char *split(cuda_rules *r, const char *stage, const char *axis, int
     return inner;
 }
 
-static const char *name_of(cuda_rules *r, const char *what, int axis) {
-    return lib_arena_format(r->arena, "%s%d", what, axis);
-}
-
 /* Splits an axis of the result into the loops above; `blocks`: the loop over blocks is in the same loop nest. */
 static axis_loops split_axis(cuda_rules *r, const cuda_tile *t, const char *stage, const char *rest, int a,
                              bool blocks) {
     const cuda_tile_axis *x = &t->axis[a];
     axis_loops loops = {NULL, NULL, NULL, NULL, NULL};
     const bool unit = a == t->unit_axis[0] || a == t->unit_axis[1];
-    if (blocks && tile_of(x) == 1) {
+    if (blocks && cuda_tile_points(x) == 1) {
         loops.block = rest;
         return loops;
     }
     if (blocks) {
-        loops.block = name_of(r, "block", a);
-        rest = split(r, stage, rest, tile_of(x), loops.block, name_of(r, "rest", a), " full");
+        loops.block = cuda_loop_name(r, "block", a);
+        rest = split(r, stage, rest, cuda_tile_points(x), loops.block, cuda_loop_name(r, "rest", a), " full");
     }
-    loops.warp = name_of(r, "warp", a);
-    rest = split(r, stage, rest, x->hi * x->lo, loops.warp, name_of(r, "part", a), "");
+    loops.warp = cuda_loop_name(r, "warp", a);
+    rest = split(r, stage, rest, x->hi * x->lo, loops.warp, cuda_loop_name(r, "part", a), "");
     if (!unit) {
         loops.turn = rest;
         return loops;
     }
-    loops.turn = name_of(r, "turn", a);
-    rest = split(r, stage, rest, x->lo, loops.turn, name_of(r, "one", a), "");
-    loops.high = name_of(r, "high", a);
-    loops.low = name_of(r, "low", a);
+    loops.turn = cuda_loop_name(r, "turn", a);
+    rest = split(r, stage, rest, x->lo, loops.turn, cuda_loop_name(r, "one", a), "");
+    loops.high = cuda_loop_name(r, "high", a);
+    loops.low = cuda_loop_name(r, "low", a);
     split(r, stage, rest, a == t->unit_axis[0] ? 8 : 2, loops.high, loops.low, "");
     return loops;
 }
 
-static void mark(cuda_rules *r, const char *directive, const char *stage, const char *loop) {
-    if (loop) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
-}
-
-static void add(lib_text *order, const char *loop) {
-    if (loop) lib_text_format(order, " %s", loop);
-}
-
 /* Loops over lanes (a row of m, a column of n), and loops over what a lane owns (halves of m, pairs of n). */
 static void add_lanes(lib_text *order, const cuda_tile *t, const axis_loops *loops) {
-    add(order, loops[t->unit_axis[0]].low);
-    add(order, loops[t->unit_axis[1]].high);
+    cuda_add_loop(order, loops[t->unit_axis[0]].low);
+    cuda_add_loop(order, loops[t->unit_axis[1]].high);
 }
 static void add_own(lib_text *order, const cuda_tile *t, const axis_loops *loops) {
-    for (int a = 0; a < t->space; a++) add(order, loops[a].turn);
-    add(order, loops[t->unit_axis[0]].high);
-    add(order, loops[t->unit_axis[1]].low);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(order, loops[a].turn);
+    cuda_add_loop(order, loops[t->unit_axis[0]].high);
+    cuda_add_loop(order, loops[t->unit_axis[1]].low);
 }
 
 static void mark_lanes(cuda_rules *r, const cuda_tile *t, const char *stage, const axis_loops *loops) {
     for (int a = 0; a < t->space; a++) {
-        mark(r, "thread", stage, loops[a].warp);
-        mark(r, "unroll", stage, loops[a].turn);
+        cuda_mark_loop(r, "thread", stage, loops[a].warp);
+        cuda_mark_loop(r, "unroll", stage, loops[a].turn);
     }
-    mark(r, "thread", stage, loops[t->unit_axis[0]].low);
-    mark(r, "thread", stage, loops[t->unit_axis[1]].high);
-    mark(r, "unroll", stage, loops[t->unit_axis[0]].high);
+    cuda_mark_loop(r, "thread", stage, loops[t->unit_axis[0]].low);
+    cuda_mark_loop(r, "thread", stage, loops[t->unit_axis[1]].high);
+    cuda_mark_loop(r, "unroll", stage, loops[t->unit_axis[0]].high);
 }
 
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
@@ -360,14 +333,14 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t, t->root, root->axis[a].name, a, true);
-    for (int a = 0; a < t->space; a++) add(&order, last = loops[a].block);
-    for (int a = 0; a < t->space; a++) add(&order, loops[a].warp);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, last = loops[a].block);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].warp);
     add_lanes(&order, t, loops);
     add_own(&order, t, loops);
     tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
-    for (int a = 0; a < t->space; a++) mark(r, "par", t->root, loops[a].block);
+    for (int a = 0; a < t->space; a++) cuda_mark_loop(r, "par", t->root, loops[a].block);
     mark_lanes(r, t, t->root, loops);
-    mark(r, "vec", t->root, loops[t->unit_axis[1]].low);
+    cuda_mark_loop(r, "vec", t->root, loops[t->unit_axis[1]].low);
     return last;
 }
 
@@ -385,22 +358,23 @@ static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies
             loops[a] = split_axis(r, t, t->sums, stage->axis[a].name, a, false);
     }
     const int k = t->unit_axis[2];
-    const char *step = name_of(r, "step", k), *sub = name_of(r, "sub", k), *point = name_of(r, "point", k);
-    *copies = name_of(r, "block", k);
+    const char *step = cuda_loop_name(r, "step", k), *sub = cuda_loop_name(r, "sub", k),
+               *point = cuda_loop_name(r, "point", k);
+    *copies = cuda_loop_name(r, "block", k);
     split(r, t->sums, stage->axis[k].name, deep->lo, *copies, step, " full");
     split(r, t->sums, step, DEPTH, sub, point, "");
-    for (int a = 0; a < t->space; a++) add(&order, loops[a].block);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].block);
     for (int a = t->space; a < t->count; a++)
-        if (a != k) add(&order, stage->axis[a].name);
-    add(&order, *copies);
-    for (int a = 0; a < t->space; a++) add(&order, loops[a].warp);
-    add(&order, *fragments = sub);
+        if (a != k) cuda_add_loop(&order, stage->axis[a].name);
+    cuda_add_loop(&order, *copies);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].warp);
+    cuda_add_loop(&order, *fragments = sub);
     add_lanes(&order, t, loops);
     add_own(&order, t, loops);
     tir_schedule_add(r->schedule, "order %s:%s %s", t->sums, order.data, point);
     mark_lanes(r, t, t->sums, loops);
-    mark(r, "unroll", t->sums, loops[t->unit_axis[1]].low);
-    mark(r, "unroll", t->sums, sub);
+    cuda_mark_loop(r, "unroll", t->sums, loops[t->unit_axis[1]].low);
+    cuda_mark_loop(r, "unroll", t->sums, sub);
     const axis_loops *m = &loops[t->unit_axis[0]], *n = &loops[t->unit_axis[1]];
     tir_schedule_add(r->schedule, "unit %s.%s,%s,%s,%s,%s %s deviates assoc", t->sums, m->high, m->low, n->high, n->low,
                      point, t->unit->name);
@@ -421,20 +395,20 @@ static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const
         } else if (axis == t->unit_axis[side] && side == 0) {
             split(r, stage, name, ROWS, "turn", "rows", "");
             split(r, stage, "rows", 8, own_half = "upper", "row", "");
-            add(&turns, "turn");
+            cuda_add_loop(&turns, "turn");
         } else if (axis == t->unit_axis[side]) {
             split(r, stage, name, COLUMNS, "turn", "row", "");
-            add(&turns, "turn");
+            cuda_add_loop(&turns, "turn");
         } else {
-            add(&turns, name);
+            cuda_add_loop(&turns, name);
         }
     }
     tir_schedule_add(r->schedule, "order %s: row two%s half %s pair", stage, turns.data ? turns.data : "",
                      own_half ? own_half : "");
     tir_schedule_add(r->schedule, "thread %s.row %s.two", stage, stage);
     tir_schedule_add(r->schedule, "unroll %s.turn %s.half", stage, stage);
-    if (own_half) mark(r, "unroll", stage, own_half);
-    mark(r, "vec", stage, "pair");
+    if (own_half) cuda_mark_loop(r, "unroll", stage, own_half);
+    cuda_mark_loop(r, "vec", stage, "pair");
     tir_schedule_add(r->schedule, "at %s %s.%s", stage, t->sums, at);
     tir_schedule_add(r->schedule, "store %s reg", stage);
 }
@@ -453,15 +427,15 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
         const char *rest = stage->axis[a].name;
         int64_t extent = copied(t, &stage->axis[a]);
         if (a == fast && vectors) {
-            run = name_of(r, "run", a);
+            run = cuda_loop_name(r, "run", a);
             const char *whole = rest;
-            rest = name_of(r, "rest", a);
+            rest = cuda_loop_name(r, "rest", a);
             split(r, copy, whole, VECTOR, rest, run, "");
             extent /= VECTOR;
         }
         const int64_t lanes = cuda_least(cuda_power_above(extent), left);
         if (extent > lanes && lanes > 1) {
-            turn[a] = name_of(r, "turn", a), lane[a] = name_of(r, "lane", a);
+            turn[a] = cuda_loop_name(r, "turn", a), lane[a] = cuda_loop_name(r, "lane", a);
             split(r, copy, rest, lanes, turn[a], lane[a], "");
         } else if (lanes > 1) {
             lane[a] = rest;
@@ -472,15 +446,15 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     }
     lib_text order;
     lib_text_init(&order, r->arena);
-    for (int n = 0; n < count; n++) add(&order, lane[in_memory[n]]);
-    for (int a = 0; a < stage->space; a++) add(&order, turn[a]);
-    add(&order, run);
+    for (int n = 0; n < count; n++) cuda_add_loop(&order, lane[in_memory[n]]);
+    for (int a = 0; a < stage->space; a++) cuda_add_loop(&order, turn[a]);
+    cuda_add_loop(&order, run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
     for (int a = 0; a < stage->space; a++) {
-        mark(r, "thread", copy, lane[a]);
-        if (turn[a] && copied(t, &stage->axis[a]) > 1) mark(r, "unroll", copy, turn[a]);
+        cuda_mark_loop(r, "thread", copy, lane[a]);
+        if (turn[a] && copied(t, &stage->axis[a]) > 1) cuda_mark_loop(r, "unroll", copy, turn[a]);
     }
-    mark(r, "vec", copy, run);
+    cuda_mark_loop(r, "vec", copy, run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
     const int64_t row = cuda_least(ROW_BYTES, 2 * copied(t, &stage->axis[fast]));
     if (row >= 32)
@@ -493,13 +467,9 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
 static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
     int64_t points[2] = {1, 1}, rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
     for (int a = 0; a < t->space; a++)
-        if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
+        if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= cuda_tile_points(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
-    /* A factor that is computed, not only loaded, cannot be copied asynchronously. */
-    for (int side = 0; side < 2; side++) {
-        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
-        if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return;
-    }
+    if (!cuda_is_load(r, t->copy[0]) || !cuda_is_load(r, t->copy[1])) return;
     while (stages > 2 && (stages > rounds || stages * stage > r->machine->shared_memory / 2)) stages--;
     if (rounds > 1 && stages * stage <= r->machine->shared_memory)
         tir_schedule_add(r->schedule, "pipeline %s.%s stages=%d", t->sums, at, (int)stages);

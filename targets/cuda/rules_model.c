@@ -20,10 +20,6 @@ enum {
 
 static const double LAUNCH_BYTES = 8 << 20; /* bytes that memory could move during the launch of one more phase */
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* ---- vectors */
 
 static int64_t power_of_two_in(int64_t n, int64_t most) {
@@ -38,20 +34,20 @@ void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis, cuda_ve
     const int64_t aligned = t->argument < 0 ? ACCESS : t->alignment > 0 ? t->alignment : size;
     if (access->stride[axis] != 1) return;
     if (size > v->widest) v->widest = size;
-    v->most = smaller(v->most, aligned > size ? aligned / size : 1);
+    v->most = cuda_least(v->most, aligned > size ? aligned / size : 1);
     if (access->multiple[axis]) v->most = power_of_two_in(access->multiple[axis], v->most);
 }
 
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent) {
     if (!vector->widest) return 1;
-    int64_t most = smaller(ACCESS / vector->widest, vector->most);
+    int64_t most = cuda_least(ACCESS / vector->widest, vector->most);
     return most < 2 || extent < 0 ? 1 : power_of_two_in(extent, most);
 }
 
 /* ---- rows */
 
 static int64_t elements_of(const cuda_row_group *g) {
-    return (g->length + g->threads * g->vector - 1) / (g->threads * g->vector) * g->vector;
+    return cuda_ceil_div(g->length, g->threads * g->vector) * g->vector;
 }
 
 /* Cost of moving `bytes` by `threads` threads, in bytes: fewer threads than fill the device take longer. */
@@ -62,13 +58,13 @@ static double work(const tir_machine *machine, double bytes, int64_t threads) {
 
 void cuda_set_row_threads(const tir_machine *machine, cuda_row_group *g) {
     g->held = !g->ragged && elements_of(g) <= HELD;
-    if (!g->held) g->threads = smaller(g->threads, smaller(LONG_BLOCK, machine->block_threads));
+    if (!g->held) g->threads = cuda_least(g->threads, cuda_least(LONG_BLOCK, machine->block_threads));
     g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
 }
 
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
-    const int64_t most = smaller(ROW_BLOCK, machine->block_threads), line = machine->line / g->size;
+    const int64_t most = cuda_least(ROW_BLOCK, machine->block_threads), line = machine->line / g->size;
     g->threads = 1;
     while (g->threads < TIR_WARP && g->threads * g->vector < g->length &&
            (g->threads * g->vector < line || g->count * g->threads < filling || elements_of(g) > HELD))
@@ -90,24 +86,24 @@ int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t poin
     int64_t threads = 1; /* of a row */
     while (threads < BLOCK && 2 * threads < length) threads *= 2;
     if (work(machine, bytes, rows * threads) < bytes + (double)LAUNCH_BYTES) return 1;
-    return smaller(2 * filling / (rows * threads), points / (POINTS * threads)) + 1;
+    return cuda_least(2 * filling / (rows * threads), points / (POINTS * threads)) + 1;
 }
 
 /* ---- columns */
 
 void cuda_model_columns(const tir_machine *machine, cuda_column_group *g) {
     const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
-    const int64_t width = (g->columns + g->vector - 1) / g->vector; /* threads along the columns */
+    const int64_t width = cuda_ceil_div(g->columns, g->vector); /* threads along the columns */
     const int64_t widest = g->rest * width >= filling ? BLOCK : TIR_WARP;
     g->lanes = g->groups = g->chunks = 1;
     while (g->lanes < widest && g->lanes < width) g->lanes *= 2;
     if (g->rest * width >= filling) return;
-    const int64_t blocks = g->rest * ((width + g->lanes - 1) / g->lanes);
+    const int64_t blocks = g->rest * cuda_ceil_div(width, g->lanes);
     while (g->groups < BLOCK / g->lanes && 4 * g->groups < g->points) g->groups *= 2;
     const int64_t threads = blocks * g->lanes * g->groups;
     const double bytes = (double)g->size * (double)g->rest * (double)g->columns * (double)g->points;
     if (work(machine, bytes, threads) < bytes + (double)LAUNCH_BYTES) return;
-    g->chunks = smaller(2 * filling / threads, g->points / (8 * g->groups)) + 1;
+    g->chunks = cuda_least(2 * filling / threads, g->points / (8 * g->groups)) + 1;
 }
 
 /* ---- cumulative folds */
@@ -117,9 +113,8 @@ int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t len
     const int64_t filling = FILLING * (int64_t)machine->multiprocessors, threads = along ? points * TIR_WARP : points;
     const int64_t least = along ? LEAST : LEAST_ACROSS;
     if (threads >= filling || length < 2 * least) return length;
-    const int64_t pieces = smaller((filling + threads - 1) / threads, length / least);
-    const int64_t piece = (length + pieces - 1) / pieces;
-    return (piece + TIR_WARP - 1) / TIR_WARP * TIR_WARP;
+    const int64_t pieces = cuda_least(cuda_ceil_div(filling, threads), length / least);
+    return cuda_round_up(cuda_ceil_div(length, pieces), TIR_WARP);
 }
 
 /* ---- scatters */
@@ -135,7 +130,7 @@ bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     }
     const int64_t widest = s->lanes;
     for (s->lanes = 1; s->lanes < widest && s->lanes < BLOCK;) s->lanes *= 2;
-    s->tile = smaller(TILE / (s->lanes * s->other_places * s->size), s->places);
+    s->tile = cuda_least(TILE / (s->lanes * s->other_places * s->size), s->places);
     if (s->tile < 1) return false;
     const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
     const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;

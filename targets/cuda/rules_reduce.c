@@ -3,15 +3,6 @@
  * threads share the reduction's points. */
 #include "targets/cuda/rules.h"
 
-static int64_t points_of(const cuda_rules *r, const tir_stage *stage, int from, int to) {
-    int64_t points = 1;
-    for (int a = from; a < to; a++) {
-        int64_t extent = cuda_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
-    }
-    return points;
-}
-
 /* ---- chunks */
 
 /* The reduction axis that chunks are cut from: the first with at least `chunks` points, else the longest. */
@@ -39,9 +30,9 @@ static void layout_last_first(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
     lib_text_init(&layout, r->arena);
+    lib_text_add(&layout, stage->axis[stage->space - 1].name);
     for (int a = 0; a + 1 < stage->space; a++) lib_text_format(&layout, ", %s", stage->axis[a].name);
-    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, name), stage->axis[stage->space - 1].name,
-                 layout.data ? layout.data : "");
+    cuda_rewrite(r, "layout %s (%s)", cuda_tensor_name(r, name), layout.data);
 }
 
 /* Cuts reduction S into chunks, stage S_chunk, whose results S combines. Returns the name of S_chunk; NULL: S is not cut. */
@@ -123,8 +114,8 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     if (g.axis < 0) return false;
     const tir_stage *stage = cuda_stage_of(r, name);
     g.columns = cuda_extent(r, &stage->axis[g.axis]);
-    g.points = points_of(r, stage, stage->space, stage->space + stage->reduce);
-    g.rest = points_of(r, stage, 0, stage->space);
+    g.points = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
+    g.rest = tir_points(r->region, stage, 0, stage->space);
     if (g.columns < 1 || g.rest < 1 || g.points < 1) return false;
     g.rest /= g.columns;
     g.size = vector.widest ? vector.widest : 4;
@@ -236,8 +227,8 @@ bool cuda_prepare_reduction(cuda_rules *r, const char *name) {
     const tir_stage *stage = &r->region->stages.data[s];
     cuda_vector vector;
     if (stage->kind != TIR_REDUCE || !stage->merge[0]) return false;
-    const int64_t rows = points_of(r, stage, 0, stage->space),
-                  points = points_of(r, stage, stage->space, stage->space + stage->reduce);
+    const int64_t rows = tir_points(r->region, stage, 0, stage->space),
+                  points = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     if (rows < 1 || points < 2) return false;
     if (lane < 0 && column_axis(r, s, &vector) >= 0) return prepare_columns(r, name, true, false);
     if (lane < 0) return false;

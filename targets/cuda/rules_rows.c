@@ -90,19 +90,14 @@ static bool joins(cuda_rules *r, const row_group *g, int s) {
     if (stage->kind == TIR_REDUCE && (stage->space != g->rows || cuda_lane_axis(r, s) < 0)) return false;
     if (stage->kind == TIR_MAP && stage->count != 1) return false;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-        bool reads;
-        if (r->region->stages.data[q].removed) continue;
-        bool row_by_row = cuda_reads_along(r, q, s, g->rows, &reads);
-        if (!reads) continue;
-        if (!row_by_row || !in_group(r, g, q)) return false;
+        if (!tir_reads(r->region, q, s)) continue;
+        if (!tir_reads_along(r->region, q, s, g->rows) || !in_group(r, g, q)) return false;
         if (stage->space > g->rows && !reads_own_place(r, g, q, s)) return false;
         wanted = true;
     }
-    for (int c = 0; c < stage->count; c++)
-        if (r->region->tensors.data[stage->tensor[c]].output) return false;
     for (int a = 0; a < g->rows; a++)
         if (stage->axis[a].extent != root->axis[a].extent) return false;
-    return wanted;
+    return wanted && !tir_has_output(r->region, s);
 }
 
 /* Adds stage s to the group. False: there is no room, or the length of its rows is unknown. */
@@ -120,12 +115,10 @@ static bool add_member(cuda_rules *r, row_group *g, int s) {
 
 static bool find_group(cuda_rules *r, int root, row_group *g) {
     const tir_stage *stage = &r->region->stages.data[root];
-    *g = (row_group){.root = stage->name, .rows = row_axes(r, root), .count = 1};
+    *g = (row_group){.root = stage->name, .rows = row_axes(r, root)};
     if (g->rows < 1 || cuda_is_done(r, stage->name) || stage->space > g->rows + 1) return false;
-    for (int a = 0; a < g->rows; a++) {
-        int64_t extent = cuda_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(g->count, extent, &g->count)) return false;
-    }
+    g->count = tir_points(r->region, stage, 0, g->rows);
+    if (g->count < 0) return false;
     if (stage->space > g->rows) g->length = cuda_extent(r, &stage->axis[g->rows]);
     if (g->length < 0) return false;
     bool any = false;
@@ -225,12 +218,10 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
     cuda_rewrite(r, "rfactor %s.%s %lld lanes -> %s place step", name, axis, (long long)(g->threads * g->vector),
                  member->part);
     if (g->vector > 1) {
-        lib_text layout;
-        lib_text_init(&layout, r->arena);
         const tir_stage *part = cuda_stage_of(r, member->part);
-        for (int a = 0; a + 1 < part->space; a++) lib_text_format(&layout, "%s, ", part->axis[a].name);
-        cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part),
-                     layout.data ? layout.data : "", (long long)g->vector, (long long)g->vector);
+        const char *others = tir_dimensions_but(r->arena, part, tir_axis_bit(part->space - 1));
+        cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part), others,
+                     (long long)g->vector, (long long)g->vector);
     }
     member->own = cuda_fresh_name(r, name, "own");
     cuda_rewrite(r, "rfactor %s.place %lld chunks -> %s lane v", name, (long long)g->threads, member->own);
@@ -260,10 +251,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
 /* The layout of a row in registers: each thread has its own vectors. */
 static void rewrite_held(cuda_rules *r, const row_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
-    lib_text layout;
-    lib_text_init(&layout, r->arena);
-    for (int a = 0; a < g->rows; a++) lib_text_format(&layout, "%s, ", stage->axis[a].name);
-    const char *axis = stage->axis[g->rows].name, *rows = layout.data ? layout.data : "";
+    const char *axis = stage->axis[g->rows].name, *rows = tir_dimensions_but(r->arena, stage, tir_axis_bit(g->rows));
     const long long threads = (long long)g->threads, vector = (long long)g->vector;
     if (threads > 1 && vector > 1)
         cuda_rewrite(r, "layout %s (%s%s/%lld, %s/%lld%%%lld, %s%%%lld)", name, rows, axis, threads * vector, axis,

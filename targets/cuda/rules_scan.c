@@ -4,17 +4,6 @@
  * point of time after the other. */
 #include "targets/cuda/rules.h"
 
-/* The step that computes the next state of an associative fold; *time: the step's axis for time. -1: the fold is not associative. */
-static int cumulative_step(cuda_rules *r, int fold, int *time) {
-    const tir_stage *f = &r->region->stages.data[fold];
-    *time = -1;
-    if (f->kind != TIR_FOLD || !tir_fold_is_associative(r->region, fold)) return -1;
-    int step = r->region->tensors.data[tir_get(r->region->pool, f->value[0])->bits].stage;
-    for (int d = 0; d < r->region->stages.data[step].space; d++)
-        if (tir_operand(r->region->pool, f->value[0], d) == f->axis[f->space].var) *time = d;
-    return *time < 0 ? -1 : step;
-}
-
 /* Are the step's loads and stores contiguous along axis `time`? */
 static bool lies_along(cuda_rules *r, int step, int time) {
     tir_access access[CUDA_ACCESSES], store;
@@ -24,15 +13,6 @@ static bool lies_along(cuda_rules *r, int step, int time) {
     for (int i = 0; i < count; i++)
         if (access[i].stride[time] < -1 || access[i].stride[time] > 1) return false;
     return true;
-}
-
-static int64_t free_points(const cuda_rules *r, const tir_stage *fold) {
-    int64_t points = 1;
-    for (int a = 0; a < fold->space; a++) {
-        int64_t extent = cuda_extent(r, &fold->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
-    }
-    return points;
 }
 
 /* Cuts the fold into pieces, and schedules the fold over the pieces' totals. */
@@ -76,15 +56,12 @@ static void schedule_across(cuda_rules *r, const cuda_scan *scan) {
     enum { BLOCK = 256 };
     const tir_stage *fold = cuda_stage_of(r, scan->fold);
     int64_t lanes = 1;
-    lib_text order;
-    lib_text_init(&order, r->arena);
     while (lanes < BLOCK && lanes < cuda_extent(r, &fold->axis[scan->axis])) lanes *= 2;
     tir_schedule_add(r->schedule, "split %s.%s %lld -> block lane mask", scan->fold, fold->axis[scan->axis].name,
                      (long long)lanes);
-    for (int a = 0; a < fold->space; a++)
-        if (a != scan->axis) lib_text_format(&order, " %s", fold->axis[a].name);
-    lib_text_format(&order, " block lane %s", fold->axis[fold->space].name);
-    tir_schedule_add(r->schedule, "order %s:%s", scan->fold, order.data);
+    const uint32_t inner = tir_axis_bit(scan->axis) | tir_axis_bit(fold->space);
+    tir_schedule_add(r->schedule, "order %s:%s block lane %s", scan->fold, tir_loops_but(r->arena, fold, inner),
+                     fold->axis[fold->space].name);
     for (int a = 0; a < fold->space; a++)
         if (a != scan->axis) tir_schedule_add(r->schedule, "par %s.%s", scan->fold, fold->axis[a].name);
     tir_schedule_add(r->schedule, "par %s.block", scan->fold);
@@ -94,10 +71,11 @@ static void schedule_across(cuda_rules *r, const cuda_scan *scan) {
 bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     const int s = cuda_stage_named(r, name);
     const tir_stage *fold = &r->region->stages.data[s];
-    int time, step = cumulative_step(r, s, &time);
+    int time, step = tir_cumulative_step(r->region, s, &time);
     if (step < 0 || fold->space + 3 > DLC_MAX_RANK) return false;
     const bool along = lies_along(r, step, time);
-    const int64_t length = cuda_extent(r, &fold->axis[fold->space]), points = free_points(r, fold);
+    const int64_t length = cuda_extent(r, &fold->axis[fold->space]),
+                  points = tir_points(r->region, fold, 0, fold->space);
     if (length < 0 || points < 1) return false;
     const tir_numbers pieces = {TIR_WARP, length, TIR_WARP};
     const int64_t by_rule = cuda_model_piece(r->machine, points, length, along);

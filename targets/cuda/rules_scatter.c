@@ -11,12 +11,9 @@ static bool is_along(const tir_stage *stage, int axis) {
 /* Lays out the tile with the axis of threads innermost: neighbouring threads access neighbouring words, whichever elements they update. */
 static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
     const tir_stage *sums = cuda_stage_of(r, s->sums);
-    lib_text layout;
     if (s->lane == sums->space - 1) return;
-    lib_text_init(&layout, r->arena);
-    for (int a = 0; a < sums->space; a++)
-        if (a != s->lane) lib_text_format(&layout, "%s, ", sums->axis[a].name);
-    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, s->sums), layout.data, sums->axis[s->lane].name);
+    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, s->sums),
+                 tir_dimensions_but(r->arena, sums, tir_axis_bit(s->lane)), sums->axis[s->lane].name);
 }
 
 bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
@@ -59,12 +56,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
 static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
     enum { BLOCK = 256 };
     const tir_stage *root = cuda_stage_of(r, s->root);
-    const char *last = root->axis[root->space - 1].name;
-    for (int a = root->space - 1; a > 0; a--) {
-        const char *fused = lib_arena_format(r->arena, "f%d", a);
-        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", s->root, root->axis[a - 1].name, s->root, last, fused);
-        last = fused;
-    }
+    const char *last = tir_fuse_axes(r->schedule, root, 0, root->space - 1);
     tir_schedule_add(r->schedule, "split %s.%s %d -> block lane mask", s->root, last, BLOCK);
     tir_schedule_add(r->schedule, "par %s.block", s->root);
     tir_schedule_add(r->schedule, "thread %s.lane", s->root);
@@ -97,10 +89,8 @@ void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *s) {
     tir_schedule_add(r->schedule, "thread %s.lane", s->root);
     tir_schedule_add(r->schedule, "at %s %s.block", s->sums, s->root);
     tir_schedule_add(r->schedule, "store %s shared", s->sums);
-    lib_text_init(&order, r->arena);
-    lib_text_format(&order, " %s", sums->axis[s->lane].name);
-    for (int a = 0; a < sums->space + sums->reduce; a++)
-        if (a != s->lane) lib_text_format(&order, " %s", sums->axis[a].name);
-    tir_schedule_add(r->schedule, "order %s:%s", s->sums, order.data);
-    tir_schedule_add(r->schedule, "thread %s.%s", s->sums, sums->axis[s->lane].name);
+    const char *lane = sums->axis[s->lane].name;
+    tir_schedule_add(r->schedule, "order %s: %s%s", s->sums, lane,
+                     tir_loops_but(r->arena, sums, tir_axis_bit(s->lane)));
+    tir_schedule_add(r->schedule, "thread %s.%s", s->sums, lane);
 }

@@ -10,11 +10,8 @@ static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
     int64_t most = 1;
     for (int c = 0; c < fold->count; c++) {
         const tir_tensor *state = &r->region->tensors.data[fold->tensor[c]];
-        int64_t points = 1, extent;
-        for (int d = fold->space; d < state->rank; d++)
-            if (!tir_is_const(r->region->pool, state->extent[d], &extent) ||
-                __builtin_mul_overflow(points, extent, &points))
-                return -1;
+        const int64_t points = tir_elements(r->region, state, fold->space);
+        if (points < 0) return -1;
         if (points > most) most = points;
     }
     return most;
@@ -38,12 +35,8 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
     const int s = cuda_stage_named(r, name);
     const tir_stage *fold = &r->region->stages.data[s];
     if (fold->kind != TIR_FOLD || own_points(r, fold) < LEAST) return false;
-    int64_t folds = 1;
-    for (int a = 0; a <= fold->space; a++) {
-        const int64_t extent = cuda_extent(r, &fold->axis[a]);
-        if (extent < 1) return false;
-        if (a < fold->space && __builtin_mul_overflow(folds, extent, &folds)) return false;
-    }
+    const int64_t folds = tir_points(r->region, fold, 0, fold->space);
+    if (folds < 1 || cuda_extent(r, &fold->axis[fold->space]) < 1) return false;
     if (folds >= FILLING * (int64_t)r->machine->multiprocessors) return false;
     const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     for (int q = 0; q < (int)r->region->stages.count; q++) {
@@ -75,13 +68,7 @@ static int64_t schedule_step(cuda_rules *r, const tir_stage *step, const tir_ste
     /* The own axes are neighbours, so that they can be fused. */
     const bool last = own > 0 && axis[own - 1] == axis[0] + own - 1;
     if (points > 1 && last) {
-        run = step->axis[axis[own - 1]].name;
-        for (int i = own - 1; i > 0; i--) {
-            const char *fused = lib_arena_format(r->arena, "own%d", i);
-            tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", step->name, step->axis[axis[i - 1]].name,
-                             step->name, run, fused);
-            run = fused;
-        }
+        run = tir_fuse_axes(r->schedule, step, axis[0], axis[own - 1]);
         if (points > threads) {
             tir_schedule_add(r->schedule, "split %s.%s %lld -> turn lane mask", step->name, run, (long long)threads);
             run = "lane";

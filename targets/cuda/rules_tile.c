@@ -6,8 +6,6 @@
  * that neighbouring threads read neighbouring vectors. */
 #include "targets/cuda/rules.h"
 
-#include <stdlib.h>
-
 typedef cuda_tile_axis tile_axis;
 
 /* ---- factors and sides */
@@ -99,10 +97,6 @@ static void spread(cuda_tile *t, cuda_side side, int64_t threads, int64_t own, i
     }
 }
 
-static int64_t tile_of(const tile_axis *x) {
-    return x->hi * x->thread * x->lo;
-}
-
 typedef struct tile_size {
     /* by side, m and n: threads, results of a thread, neighbouring results of a thread */
     int64_t threads[2], own[2], lo[2];
@@ -141,7 +135,8 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     const int64_t shared = t->steps * (bm * t->bytes[0] + bn * t->bytes[1]);
     int64_t blocks = t->points[CUDA_SIDE_BATCH];
     for (int a = 0; a < t->space; a++)
-        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= cuda_ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+        if (t->axis[a].side != CUDA_SIDE_BATCH)
+            blocks *= cuda_ceil_div(t->axis[a].extent, cuda_tile_points(&t->axis[a]));
     if (registers > r->machine->thread_registers || shared > r->machine->shared_memory) return -1;
     int64_t together = cuda_least(REGISTERS / (registers * t->threads), THREADS / t->threads);
     together = cuda_least(together, r->machine->shared_memory / shared);
@@ -162,22 +157,14 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
-static const char *block_word(const cuda_rules *r, const tile_size *size) {
-    return cuda_size_word(r, size->threads[0] * size->own[0], size->threads[1] * size->own[1]);
+/* The words of the choices "block" and "thread". */
+static cuda_size_words size_words(const cuda_rules *r, const tile_size *size) {
+    return (cuda_size_words){{cuda_size_word(r, size->threads[0] * size->own[0], size->threads[1] * size->own[1]),
+                              cuda_size_word(r, size->own[0], size->own[1])}};
 }
 
-static const char *thread_word(const cuda_rules *r, const tile_size *size) {
-    return cuda_size_word(r, size->own[0], size->own[1]);
-}
-
-/* The candidates that fit, by name. */
-typedef struct size_words {
-    tir_words block, thread;
-} size_words;
-
-/* Sets *chosen to the size of least cost, among those that no pin excludes if `pinned`, and returns its cost; -1: none fits. words NULL: the
- * candidates are not listed. */
-static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, tile_size *chosen, size_words *words) {
+/* Sets *chosen to the size of least cost, of those that the search admits, and returns its cost; -1: none fits. */
+static double search_sizes(cuda_rules *r, cuda_tile *t, tir_search *search, tile_size *chosen) {
     double best = -1;
     for (int64_t threads = 64; threads <= 256; threads *= 2)
         for (int64_t down = 2; down <= 32; down *= 2)
@@ -189,11 +176,8 @@ static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, tile_size *
                     if (m * n * t->bytes[2] > 256) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
-                    if (cost >= 0 && words) tir_add_word(r->arena, &words->block, block_word(r, &size));
-                    if (cost >= 0 && words) tir_add_word(r->arena, &words->thread, thread_word(r, &size));
-                    if (cost < 0 || (best >= 0 && cost >= best)) continue;
-                    if (pinned && !tir_admits(r->schedule, t->sums, "block", block_word(r, &size))) continue;
-                    if (pinned && !tir_admits(r->schedule, t->sums, "thread", thread_word(r, &size))) continue;
+                    if (cost < 0 || (search->asked && !tir_search_admits(search, size_words(r, &size).word))) continue;
+                    if (best >= 0 && cost >= best) continue;
                     best = cost, *chosen = size;
                 }
     return best;
@@ -202,17 +186,16 @@ static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, tile_size *
 /* Sets the best size and returns its cost; -1: none fits. record: it is a choice, not only a question for its cost. */
 static double choose_size(cuda_rules *r, cuda_tile *t, bool record) {
     if (t->unit) return cuda_matrix_size(r, t, record);
-    const bool asked = tir_is_asked(r->schedule, t->sums, "block") || tir_is_asked(r->schedule, t->sums, "thread");
+    tir_search search = tir_search_for(r->schedule, t->sums, 2, (const char *const[]){"block", "thread"});
     tile_size chosen = {{0}, {0}, {0}};
-    size_words words = {{0}, {0}};
-    double best = search_sizes(r, t, asked, &chosen, asked && record ? &words : NULL);
-    if (best < 0 && asked) best = search_sizes(r, t, false, &chosen, NULL);
+    double best = search_sizes(r, t, &search, &chosen);
+    if (best < 0 && search.asked) {
+        search.unpinned = true;
+        best = search_sizes(r, t, &search, &chosen);
+    }
     if (best < 0) return best;
     apply_size(t, &chosen);
-    if (asked && record) {
-        tir_record_words(r->schedule, t->sums, "block", &words.block, block_word(r, &chosen));
-        tir_record_words(r->schedule, t->sums, "thread", &words.thread, thread_word(r, &chosen));
-    }
+    if (search.asked && record) tir_search_record(&search, size_words(r, &chosen).word);
     return cost_of(r, t, &chosen);
 }
 
@@ -250,26 +233,17 @@ static void choose_steps(cuda_rules *r, int s, cuda_tile *t) {
 
 /* ---- rewrites */
 
-static bool reads_stage(cuda_rules *r, int reader, int s) {
-    tir_access access[CUDA_ACCESSES];
-    const int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES);
-    for (int i = 0; i < count; i++)
-        if (r->region->tensors.data[access[i].tensor].stage == s) return true;
-    return count == CUDA_ACCESSES; /* there may be more than were counted */
-}
-
 int cuda_reader_of(cuda_rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int reader = -1;
     if (r->region->tensors.data[stage->tensor[0]].output) return -1;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         const tir_stage *other = &r->region->stages.data[q];
-        bool reads;
-        if (other->removed || !reads_stage(r, q, s)) continue;
+        if (!tir_reads(r->region, q, s)) continue;
         if (reader >= 0 || other->kind != TIR_MAP || other->count != 1 || other->space != stage->space ||
             other->fold >= 0 || cuda_is_done(r, other->name))
             return -1;
-        if (!cuda_reads_along(r, q, s, stage->space, &reads)) return -1;
+        if (!tir_reads_along(r->region, q, s, stage->space)) return -1;
         for (int a = 0; a < stage->space; a++)
             if (other->axis[a].extent != stage->axis[a].extent) return -1;
         reader = q;
@@ -285,7 +259,7 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
     for (int a = 0; a < t->space; a++) {
         const tile_axis *x = &t->axis[a];
         const char *name = stage->axis[a].name, *comma = a ? ", " : "";
-        const long long low = x->lo, block = tile_of(x);
+        const long long low = x->lo, block = cuda_tile_points(x);
         if (block == 1) {
             lib_text_format(&layout, "%s%s", comma, name);
             continue;
@@ -339,40 +313,45 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     return t->cost >= 0;
 }
 
-/* A choice among numbers that are listed as words. */
-static int64_t choose_count(cuda_rules *r, const char *stage, const char *what, const tir_words *words,
-                            int64_t by_rule) {
-    int rule = 0;
-    for (int i = 0; i < words->count; i++)
-        if (strtoll(words->word[i], NULL, 10) == by_rule) rule = i;
-    const int taken = tir_choose_word(r->schedule, stage, what, words->count, words->word, rule);
-    return strtoll(words->word[taken], NULL, 10);
+/* Cost of the sum cut into so many equal pieces, each a tile of its own; -1: it cannot be cut that way. Adding up the pieces costs a phase
+ * that reads all of them. */
+static double cost_of_pieces(cuda_rules *r, const cuda_tile *t, int64_t pieces) {
+    enum { PHASE = 4000, MEMORY_BYTES = 16 };
+    const tile_axis *x = &t->axis[t->stepped];
+    cuda_tile part = *t;
+    if (pieces == 1) return t->cost;
+    if (t->space == DLC_MAX_RANK || x->extent % pieces || x->extent / pieces < x->lo) return -1;
+    part.points[CUDA_SIDE_SUM] /= pieces;
+    part.points[CUDA_SIDE_BATCH] *= pieces;
+    const double results = (double)(t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] * t->points[CUDA_SIDE_BATCH]);
+    const double bytes = results * (double)(t->bytes[2] * (2 * pieces + 1)), cost = choose_size(r, &part, false);
+    return cost < 0 ? -1 : cost + (double)PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
 }
 
-/* For few tiles and a long sum: the number of equal pieces into which the sum is cut, each a tile of its own; 1: it is not cut. Adding up
- * the pieces costs a phase that reads all of them. */
-static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
-    enum { MOST = 16, PHASE = 4000, MEMORY_BYTES = 16 };
-    const tile_axis *x = &t->axis[t->stepped];
-    const bool asked = tir_is_asked(r->schedule, t->sums, "pieces");
-    tir_words words = {0};
-    double best = t->cost;
-    int64_t chosen = 1;
-    tir_add_word(r->arena, &words, "1");
-    for (int64_t pieces = 2; pieces <= MOST && t->space < DLC_MAX_RANK; pieces++) {
-        cuda_tile part = *t;
-        if (x->extent % pieces || x->extent / pieces < x->lo) continue;
-        part.points[CUDA_SIDE_SUM] /= pieces;
-        part.points[CUDA_SIDE_BATCH] *= pieces;
-        const double results = (double)(t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] * t->points[CUDA_SIDE_BATCH]);
-        const double bytes = results * (double)(t->bytes[2] * (2 * pieces + 1));
-        double cost = choose_size(r, &part, false);
+/* The number of pieces of least cost, of those that the search admits; 0: none. */
+static int64_t search_pieces(cuda_rules *r, const cuda_tile *t, tir_search *search) {
+    enum { MOST = 16 };
+    double best = -1;
+    int64_t chosen = 0;
+    for (int64_t pieces = 1; pieces <= MOST; pieces++) {
+        const double cost = cost_of_pieces(r, t, pieces);
         if (cost < 0) continue;
-        if (asked) tir_add_word(r->arena, &words, lib_arena_format(r->arena, "%lld", (long long)pieces));
-        cost += (double)PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
-        if (cost < best * 0.95) best = cost, chosen = pieces; /* a smaller gain does not justify a phase */
+        if (search->asked && !tir_search_admits(search, (const char *const[]){cuda_number_word(r, pieces)})) continue;
+        if (best < 0 || cost < best * 0.95) best = cost, chosen = pieces; /* a smaller gain does not justify a phase */
     }
-    return asked ? choose_count(r, t->sums, "pieces", &words, chosen) : chosen;
+    return chosen;
+}
+
+/* For few tiles and a long sum: the number of pieces into which the sum is cut; 1: it is not cut. */
+static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
+    tir_search search = tir_search_for(r->schedule, t->sums, 1, (const char *const[]){"pieces"});
+    int64_t pieces = search_pieces(r, t, &search);
+    if (!pieces) {
+        search.unpinned = true;
+        pieces = search_pieces(r, t, &search);
+    }
+    if (search.asked) tir_search_record(&search, (const char *const[]){cuda_number_word(r, pieces)});
+    return pieces;
 }
 
 /* Cuts the sum into `pieces` sums, which will be computed in tiles; *t is set anew for a piece. False: a piece has no tile. */
@@ -430,11 +409,6 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
 
 /* ---- loops */
 
-/* A loop's name, with the number of its axis: names in one stage must differ. */
-static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
-    return lib_arena_format(r->arena, "%s%d", part, axis);
-}
-
 /* The loops into which an axis of the result is split: blocks (if all blocks are in the same loop nest), hi, thread and lo; NULL: no such
  * loop. */
 typedef struct axis_loops {
@@ -445,12 +419,12 @@ static axis_loops split_axis(cuda_rules *r, const char *stage, const char *axis,
                              bool blocks) {
     axis_loops loops = {NULL, NULL, NULL, NULL};
     const char *rest = axis;
-    const int64_t tile = tile_of(x);
+    const int64_t tile = cuda_tile_points(x);
     if (blocks) {
         loops.block = rest;
         if (tile > 1) {
-            loops.block = loop_name(r, "block", number);
-            const char *inner = loop_name(r, "rest", number);
+            loops.block = cuda_loop_name(r, "block", number);
+            const char *inner = cuda_loop_name(r, "rest", number);
             tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)tile, loops.block,
                              inner);
             rest = inner;
@@ -459,8 +433,8 @@ static axis_loops split_axis(cuda_rules *r, const char *stage, const char *axis,
         }
     }
     if (x->hi > 1 && x->thread * x->lo > 1) {
-        loops.hi = loop_name(r, "turn", number);
-        const char *inner = loop_name(r, "part", number);
+        loops.hi = cuda_loop_name(r, "turn", number);
+        const char *inner = cuda_loop_name(r, "part", number);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)(x->thread * x->lo),
                          loops.hi, inner);
         rest = inner;
@@ -469,8 +443,8 @@ static axis_loops split_axis(cuda_rules *r, const char *stage, const char *axis,
         return loops;
     }
     if (x->thread > 1 && x->lo > 1) {
-        loops.thread = loop_name(r, "lane", number);
-        loops.lo = loop_name(r, "run", number);
+        loops.thread = cuda_loop_name(r, "lane", number);
+        loops.lo = cuda_loop_name(r, "run", number);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)x->lo, loops.thread,
                          loops.lo);
     } else if (x->thread > 1) {
@@ -481,12 +455,6 @@ static axis_loops split_axis(cuda_rules *r, const char *stage, const char *axis,
     return loops;
 }
 
-static void add_loops(lib_text *order, cuda_rules *r, const char *stage, const char *directive, const char *loop) {
-    if (!loop) return;
-    if (order) lib_text_format(order, " %s", loop);
-    if (directive) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
-}
-
 /* Orders the root's loops: blocks, then threads, then each thread's own points. Returns the innermost loop over blocks. */
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *root = cuda_stage_of(r, t->root);
@@ -495,22 +463,22 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     const char *last = NULL;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t->root, root->axis[a].name, a, &t->axis[a], true);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, last = loops[a].block);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].thread);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].hi);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, last = loops[a].block);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].thread);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].hi);
     int vector = -1;
     for (int a = 0; a < t->space; a++) {
-        add_loops(&order, r, t->root, NULL, loops[a].lo);
+        cuda_add_loop(&order, loops[a].lo);
         if (loops[a].lo) vector = a;
     }
     tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
     int64_t stride[TIR_MAX_AXES];
     tir_store_strides(r->region, cuda_stage_named(r, t->root), stride);
     for (int a = 0; a < t->space; a++) {
-        add_loops(NULL, r, t->root, "par", loops[a].block);
-        add_loops(NULL, r, t->root, "thread", loops[a].thread);
-        add_loops(NULL, r, t->root, "unroll", loops[a].hi);
-        add_loops(NULL, r, t->root, stride[a] == 1 && a == vector ? "vec" : "unroll", loops[a].lo);
+        cuda_mark_loop(r, "par", t->root, loops[a].block);
+        cuda_mark_loop(r, "thread", t->root, loops[a].thread);
+        cuda_mark_loop(r, "unroll", t->root, loops[a].hi);
+        cuda_mark_loop(r, stride[a] == 1 && a == vector ? "vec" : "unroll", t->root, loops[a].lo);
     }
     return last;
 }
@@ -523,14 +491,10 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 4 };
     int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
     const int64_t rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->axis[t->stepped].lo);
-    for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
+    for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= cuda_tile_points(&t->axis[a]);
     const int64_t stage =
         t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
-    /* A factor that is computed, not only loaded, cannot be copied asynchronously. */
-    for (int side = 0; side < 2; side++) {
-        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
-        if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
-    }
+    if (!cuda_is_load(r, t->copy[0]) || !cuda_is_load(r, t->copy[1])) return 1;
     while (stages > 1 && (stages > rounds || stages * stage * t->together > r->machine->shared_memory)) stages--;
     int64_t most = MOST;
     while (most > 1 && (most > rounds || most * stage > r->machine->shared_memory)) most--;
@@ -551,8 +515,8 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelin
         if (x->lo == 1 && x->extent > 1) {
             outer[a] = stage->axis[a].name;
         } else if (a == t->stepped) {
-            outer[a] = loop_name(r, "block", a);
-            inner[a] = loop_name(r, "step", a);
+            outer[a] = cuda_loop_name(r, "block", a);
+            inner[a] = cuda_loop_name(r, "step", a);
             tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s %s", t->sums, stage->axis[a].name,
                              (long long)x->lo, outer[a], inner[a], pipelined ? "mask" : "peel");
         } else {
@@ -560,28 +524,27 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelin
         }
     }
     for (int a = t->space; a < t->count; a++)
-        if (outer[a] && !inner[a]) add_loops(&order, r, t->sums, NULL, at = outer[a]);
+        if (outer[a] && !inner[a]) cuda_add_loop(&order, at = outer[a]);
     for (int a = t->space; a < t->count; a++)
-        if (outer[a] && inner[a]) add_loops(&order, r, t->sums, NULL, at = outer[a]);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].thread);
-    for (int a = t->space; a < t->count; a++) add_loops(&order, r, t->sums, NULL, inner[a]);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].hi);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].lo);
+        if (outer[a] && inner[a]) cuda_add_loop(&order, at = outer[a]);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].thread);
+    for (int a = t->space; a < t->count; a++) cuda_add_loop(&order, inner[a]);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].hi);
+    for (int a = 0; a < t->space; a++) cuda_add_loop(&order, loops[a].lo);
     tir_schedule_add(r->schedule, "order %s:%s", t->sums, order.data);
     for (int a = 0; a < t->space; a++) {
-        add_loops(NULL, r, t->sums, "thread", loops[a].thread);
-        add_loops(NULL, r, t->sums, "unroll", loops[a].hi);
-        add_loops(NULL, r, t->sums, "unroll", loops[a].lo);
+        cuda_mark_loop(r, "thread", t->sums, loops[a].thread);
+        cuda_mark_loop(r, "unroll", t->sums, loops[a].hi);
+        cuda_mark_loop(r, "unroll", t->sums, loops[a].lo);
     }
-    for (int a = t->space; a < t->count; a++) add_loops(NULL, r, t->sums, "unroll", inner[a]);
+    for (int a = t->space; a < t->count; a++) cuda_mark_loop(r, "unroll", t->sums, inner[a]);
     return at;
 }
 
-/* Points of a copy's axis that a block needs at once. */
-static int64_t copied(const cuda_tile *t, const tir_axis *axis, cuda_side *side) {
+int64_t cuda_copied_points(const cuda_tile *t, const tir_axis *axis, cuda_side *side) {
     const int a = cuda_tile_axis_of(t, axis->id);
     *side = a < 0 ? CUDA_SIDE_BATCH : t->axis[a].side;
-    return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
+    return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : cuda_tile_points(&t->axis[a]);
 }
 
 /* If the copy reads several tensors, the one indexed by the most axes decides: a loaded value that a guard reads once for a whole row does
@@ -640,7 +603,7 @@ static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan 
     for (int last = 1; last >= 0; last--)
         for (int a = p->axes - 1; a >= 0; a--) {
             cuda_side side;
-            const int64_t extent = copied(t, &stage->axis[a], &side), all = cuda_extent(r, &stage->axis[a]);
+            const int64_t extent = cuda_copied_points(t, &stage->axis[a], &side), all = cuda_extent(r, &stage->axis[a]);
             const bool row = a == p->along && p->elements;
             p->own[a] = side == (which ? CUDA_SIDE_N : CUDA_SIDE_M);
             if (p->own[a] != (last == 1)) continue;
@@ -739,10 +702,10 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
         for (int a = p.axes - 1; a >= 0; a--) {
             cuda_side side;
             const char *rest = stage->axis[a].name, *whole = rest;
-            const int64_t extent = copied(t, &stage->axis[a], &side);
+            const int64_t extent = cuda_copied_points(t, &stage->axis[a], &side);
             if (p.own[a] != (last == 1)) continue;
             if (p.vector[a] > 1 && extent > p.vector[a]) {
-                rest = loop_name(r, "rest", a), run = loop_name(r, "run", a);
+                rest = cuda_loop_name(r, "rest", a), run = cuda_loop_name(r, "run", a);
                 tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)p.vector[a],
                                  rest, run);
             } else if (p.vector[a] > 1) {
@@ -750,7 +713,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
                 continue;
             }
             if (p.lanes[a] > 1 && extent / p.vector[a] > p.lanes[a]) {
-                turn[a] = loop_name(r, "turn", a), lane[a] = loop_name(r, "lane", a);
+                turn[a] = cuda_loop_name(r, "turn", a), lane[a] = cuda_loop_name(r, "lane", a);
                 tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)p.lanes[a],
                                  turn[a], lane[a]);
             } else if (p.lanes[a] > 1) {
@@ -763,18 +726,17 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
     lib_text_init(&order, r->arena);
     for (int last = 0; last < 2; last++)
         for (int a = 0; a < p.axes; a++)
-            if (p.own[a] == (last == 1) && (a != p.along || !p.elements || p.across))
-                add_loops(&order, r, copy, NULL, lane[a]);
-    if (p.elements && !p.across) add_loops(&order, r, copy, NULL, lane[p.along]);
-    for (int a = 0; a < p.axes; a++) add_loops(&order, r, copy, NULL, turn[a]);
-    add_loops(&order, r, copy, NULL, run);
+            if (p.own[a] == (last == 1) && (a != p.along || !p.elements || p.across)) cuda_add_loop(&order, lane[a]);
+    if (p.elements && !p.across) cuda_add_loop(&order, lane[p.along]);
+    for (int a = 0; a < p.axes; a++) cuda_add_loop(&order, turn[a]);
+    cuda_add_loop(&order, run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
     for (int a = 0; a < p.axes; a++) {
         cuda_side side;
-        add_loops(NULL, r, copy, "thread", lane[a]);
-        if (turn[a] && copied(t, &stage->axis[a], &side) > 1) add_loops(NULL, r, copy, "unroll", turn[a]);
+        cuda_mark_loop(r, "thread", copy, lane[a]);
+        if (turn[a] && cuda_copied_points(t, &stage->axis[a], &side) > 1) cuda_mark_loop(r, "unroll", copy, turn[a]);
     }
-    add_loops(NULL, r, copy, "vec", run);
+    cuda_mark_loop(r, "vec", copy, run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
     if (p.pad)
         tir_schedule_add(r->schedule, "store %s shared pad %d", copy, (int)p.pad);

@@ -25,12 +25,6 @@ static tir_expr find_windows(void *user, tir_pool *pool, tir_expr e, tir_expr re
     return rebuilt;
 }
 
-static int64_t power_above(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
-}
-
 /* Sets the threads of a block along each axis, the last axes first, and a thread's results: along the last window axis but one. */
 static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *windows, cuda_window *w) {
     enum { THREADS = 256, ROWS = 4 };
@@ -42,27 +36,14 @@ static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *wind
         int64_t extent = cuda_extent(r, &stage->axis[a]);
         if (a == w->rows_axis) {
             w->rows = ROWS;
-            while (w->rows > 1 && (extent + w->rows - 1) / w->rows * w->rows - extent >= w->rows / 2 &&
-                   extent < 4 * ROWS)
+            while (w->rows > 1 && cuda_round_up(extent, w->rows) - extent >= w->rows / 2 && extent < 4 * ROWS)
                 w->rows /= 2;
             w->rows = tir_choose_power(r->schedule, stage->name, "rows", 1, 2 * ROWS, w->rows);
-            extent = (extent + w->rows - 1) / w->rows;
+            extent = cuda_ceil_div(extent, w->rows);
         }
-        w->lanes[a] = power_above(extent) < left ? power_above(extent) : left;
+        w->lanes[a] = cuda_least(cuda_power_above(extent), left);
         left /= w->lanes[a];
     }
-}
-
-static bool is_read_by_others(cuda_rules *r, int s, uint32_t tensor) {
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        tir_access access[CUDA_ACCESSES];
-        if (q == s || r->region->stages.data[q].removed) continue;
-        const int count = tir_accesses(r->region, q, access, CUDA_ACCESSES);
-        if (count == CUDA_ACCESSES) return true;
-        for (int i = 0; i < count; i++)
-            if (access[i].tensor == tensor) return true;
-    }
-    return false;
 }
 
 /* Number of elements in the bounding box of what a thread reads by the load; -1: unknown. */
@@ -100,9 +81,8 @@ static void copy_operands(cuda_rules *r, cuda_window *w) {
     for (int i = 0; i < count; i++) {
         const int s = cuda_stage_named(r, w->sums);
         const int64_t elements = box_of(r, &r->region->stages.data[s], w, access[i].load);
-        bool again = false;
-        for (int j = 0; j < count; j++) again = again || (j != i && access[j].tensor == access[i].tensor);
-        if (elements < 0 || elements > left || again || is_read_by_others(r, s, access[i].tensor)) continue;
+        const bool again = tir_loads_of(r->region, s, access[i].tensor) > 1;
+        if (elements < 0 || elements > left || again || tir_is_read_by_others(r->region, s, access[i].tensor)) continue;
         left -= elements;
         w->copy[w->copies] = cuda_fresh_name(r, w->sums, "part");
         cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[access[i].tensor].name, w->copy[w->copies]);
@@ -139,10 +119,6 @@ bool cuda_prepare_window(cuda_rules *r, const char *name) {
     return true;
 }
 
-static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
-    return lib_arena_format(r->arena, "%s%d", part, axis);
-}
-
 void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
     const tir_stage *root = cuda_stage_of(r, w->root);
     const tir_stage *sums = cuda_stage_of(r, w->sums);
@@ -152,15 +128,15 @@ void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
     for (int a = 0; a < root->space; a++) {
         const char *rest = root->axis[a].name;
         if (a == w->rows_axis && w->rows > 1) {
-            rows = loop_name(r, "row", a);
+            rows = cuda_loop_name(r, "row", a);
             tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", w->root, rest, (long long)w->rows,
-                             loop_name(r, "rows", a), rows);
-            rest = loop_name(r, "rows", a);
+                             cuda_loop_name(r, "rows", a), rows);
+            rest = cuda_loop_name(r, "rows", a);
         }
         block[a] = rest;
         if (w->lanes[a] == 1) continue;
-        block[a] = loop_name(r, "block", a);
-        inside = lane[a] = loop_name(r, "lane", a);
+        block[a] = cuda_loop_name(r, "block", a);
+        inside = lane[a] = cuda_loop_name(r, "lane", a);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", w->root, rest, (long long)w->lanes[a], block[a],
                          lane[a]);
     }
