@@ -1,5 +1,6 @@
 /* Accesses of stages; see access.h. */
 #include "tir/access.h"
+#include "tir/extent.h"
 
 enum { TERMS = 32 };
 
@@ -140,6 +141,40 @@ bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr 
     return !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc);
 }
 
+bool tir_is_contiguous_along(tir_region *region, int stage, int axis) {
+    enum { LOADS = 72 };
+    tir_access access[LOADS], store;
+    const int count = tir_accesses(region, stage, access, LOADS), fold = region->stages.data[stage].fold;
+    bool moves = false;
+    tir_store_access(region, stage, &store);
+    if (store.stride[axis] != 1 || count == LOADS) return false;
+    for (int i = 0; i < count; i++) {
+        const int64_t stride = access[i].stride[axis];
+        const int producer = region->tensors.data[access[i].tensor].stage;
+        if (producer >= 0 && producer == fold) continue;
+        if (stride != 1 && stride != -1 && stride != 0) return false;
+        moves = moves || stride != 0;
+    }
+    return moves;
+}
+
+int tir_contiguous_axis(const tir_region *region, const tir_stage *stage, const tir_access *access, int except) {
+    for (int a = stage->space - 1; a >= 0; a--)
+        if (a != except && access->stride[a] == 1 && tir_axis_extent(region, &stage->axis[a]) != 1) return a;
+    return -1;
+}
+
+bool tir_shares_dimension(const tir_region *region, const tir_stage *stage, const tir_access *access, int axis,
+                          int reduction) {
+    for (int d = 0; d < region->tensors.data[access->tensor].rank; d++) {
+        const tir_expr index = tir_operand(region->pool, access->load, d);
+        if (tir_uses(region->pool, index, stage->axis[axis].var) &&
+            tir_uses(region->pool, index, stage->axis[reduction].var))
+            return true;
+    }
+    return false;
+}
+
 int tir_plain_dimension(const tir_region *region, const tir_access *access, tir_expr var) {
     for (int d = 0; d < region->tensors.data[access->tensor].rank; d++)
         if (tir_operand(region->pool, access->load, d) == var) return d;
@@ -224,4 +259,18 @@ tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold) {
         }
     } while (search.changed);
     return search.axes;
+}
+
+int tir_scan_axis(tir_region *region, int step) {
+    const tir_stage *stage = &region->stages.data[step];
+    tir_access store;
+    int along = -1;
+    bool block = false;
+    tir_store_access(region, step, &store);
+    for (int a = 0; a < stage->space; a++) {
+        if (stage->axis[a].role == TIR_AXIS_LANE) return a;
+        block = block || stage->axis[a].role == TIR_AXIS_BLOCK;
+        if (store.stride[a] == 1 && tir_axis_extent(region, &stage->axis[a]) != 1) along = a;
+    }
+    return block ? -1 : along;
 }

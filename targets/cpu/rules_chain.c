@@ -463,8 +463,7 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     tir_schedule_add(out, "store %s local", copy->name);
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(l->r, s, access, RULES_ACCESSES);
-    for (int a = 0; a < stage->space && count == 1; a++)
-        if (a != copy->rows && access[0].stride[a] == 1) along = a;
+    if (count == 1) along = tir_contiguous_axis(l->r->region, stage, &access[0], copy->rows);
     int64_t lanes = rules_lanes(l->r, s), extent = along < 0 ? 1 : rules_extent(l->r, &stage->axis[along]);
     if (lib_dtype_size(l->r->region->tensors.data[stage->tensor[0]].dtype) != 4 || (extent > 0 && extent < lanes)) {
         order_line(l->r, s, tir_axis_bit(copy->rows), stage->axis[copy->rows].name);

@@ -143,11 +143,9 @@ static int read_across(rules *r, int s, int panel) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
     for (int i = 0; i < count; i++) {
-        int contiguous = -1;
         if (access[i].stride[panel] == 0) continue;
         if (count == RULES_ACCESSES || !has_large_stride(access[i].stride[panel])) return -1;
-        for (int a = 0; a < stage->space; a++)
-            if (a != panel && access[i].stride[a] == 1) contiguous = a;
+        const int contiguous = tir_contiguous_axis(r->region, stage, &access[i], panel);
         if (contiguous < 0 || (axis >= 0 && axis != contiguous)) return -1;
         axis = contiguous;
     }
@@ -362,11 +360,9 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
     bool strided = false;
     for (int i = 0; i < count; i++) {
-        int contiguous = -1;
         if (access[i].stride[t->write] == 1) continue;
         strided = strided || has_large_stride(access[i].stride[t->write]);
-        for (int a = 0; a < stage->space; a++)
-            if (a != t->write && access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
+        const int contiguous = tir_contiguous_axis(r->region, stage, &access[i], t->write);
         if (contiguous < 0 && access[i].stride[t->write] == 0) continue;
         if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
         t->read = contiguous;
@@ -812,10 +808,8 @@ static int transposed_axis(rules *r, int s, int last) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), turned = -1;
     if (count == RULES_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
-        int contiguous = -1;
         if (!has_large_stride(access[i].stride[last])) continue;
-        for (int a = 0; a < last; a++)
-            if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) > 1) contiguous = a;
+        const int contiguous = tir_contiguous_axis(r->region, stage, &access[i], last);
         if (access[i].stride[last] == RULES_IRREGULAR || contiguous < 0) return -1;
         if (turned >= 0 && turned != contiguous) return -1;
         turned = contiguous;

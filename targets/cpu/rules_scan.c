@@ -12,22 +12,6 @@ enum {
     VECTORS = 4
 };
 
-/* Is each of the step's loads and its store contiguous along the axis, or independent of it? */
-static bool contiguous_along(rules *r, int step, int axis) {
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, step, access, RULES_ACCESSES);
-    bool moves = false;
-    if (rules_store_stride(r, step, axis) != 1 || count == RULES_ACCESSES) return false;
-    for (int i = 0; i < count; i++) {
-        int64_t stride = access[i].stride[axis];
-        bool state = r->region->tensors.data[access[i].tensor].stage == r->region->stages.data[step].fold;
-        if (state) continue;
-        if (stride != 1 && stride != -1 && stride != 0) return false;
-        moves = moves || stride != 0;
-    }
-    return moves;
-}
-
 /* ---- rewrites */
 
 /* Points of a piece of a long fold: of whole vectors, and as many in the last piece as in the others but for a few. Blocks of a shorter last
@@ -41,7 +25,7 @@ void rules_prepare_scan(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int time, step = tir_cumulative_step(r->region, s, &time);
     if (step < 0 && rules_prepare_batch(r, s)) return;
-    if (step < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
+    if (step < 0 || rules_role_of(r, s) != RULES_NO_PART || !tir_is_contiguous_along(r->region, step, time)) return;
     int64_t lanes = rules_lanes(r, step), length = rules_extent(r, &fold->axis[fold->space]);
     if (lanes > LANES_MOST) lanes = LANES_MOST;
     const bool is_short = rules_extent_limit(r, &fold->axis[fold->space]) < lanes;
@@ -68,14 +52,11 @@ static void scan_steps(rules *r, int fold) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != fold) continue;
-        int along = rules_axis_of(step, TIR_AXIS_LANE);
-        bool level = along >= 0, carry = !level && rules_axis_of(step, TIR_AXIS_BLOCK) >= 0;
-        for (int a = 0; a < step->space && !level && !carry; a++)
-            if (rules_store_stride(r, q, a) == 1 && rules_extent(r, &step->axis[a]) != 1)
-                along = a; /* the step is the sums: vectors run along time, a whole block at once */
+        const int along = tir_scan_axis(r->region, q);
+        const bool sums = rules_axis_of(step, TIR_AXIS_LANE) < 0 && rules_axis_of(step, TIR_AXIS_BLOCK) < 0;
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[along].name);
-        if (!level && !carry) rules_store_past_caches(r, step);
+        if (sums) rules_store_past_caches(r, step);
     }
 }
 
@@ -105,8 +86,8 @@ static int column_axis(rules *r, int s, int *step) {
     if (r->region->tensors.data[tir_get(r->region->pool, next)->bits].stage != *step) return -1;
     for (int a = 0; a < fold->space; a++)
         for (int d = 0; d < r->region->stages.data[*step].space; d++)
-            if (tir_operand(r->region->pool, next, d) == fold->axis[a].var && contiguous_along(r, *step, d) &&
-                rules_extent(r, &fold->axis[a]) != 1)
+            if (tir_operand(r->region->pool, next, d) == fold->axis[a].var &&
+                tir_is_contiguous_along(r->region, *step, d) && rules_extent(r, &fold->axis[a]) != 1)
                 return a;
     return -1;
 }
@@ -227,7 +208,7 @@ bool rules_scatter(rules *r, int s) {
     if (stage->kind != TIR_SCATTER) return false;
     int last = -1; /* last axis that the data selects */
     for (int a = 0; a < stage->space; a++)
-        if (stage->index[a] != stage->axis[a].var) last = a;
+        if (!tir_is_parallel(stage, a)) last = a;
     lib_text order;
     lib_text_init(&order, r->arena);
     rules_nest nest = {.r = r, .stage = stage};

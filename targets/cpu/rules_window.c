@@ -3,22 +3,9 @@
  * share no vectors. Where the number of columns varies, the last tile needs masks for each step of the window. */
 #include "targets/cpu/rules_tile.h"
 
-/* Does one index of the load use both `axis` and `reduction`? */
-static bool shares_dimension(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
-                             int reduction) {
-    const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    for (int d = 0; d < t->rank; d++) {
-        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
-        if (tir_uses(r->region->pool, subscript, stage->axis[axis].var) &&
-            tir_uses(r->region->pool, subscript, stage->axis[reduction].var))
-            return true;
-    }
-    return false;
-}
-
 bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
     bool close = access->stride[axis] >= 1 && access->stride[axis] <= RULES_CLOSE;
-    return close && shares_dimension(r, stage, access, axis, reduction);
+    return close && tir_shares_dimension(r->region, stage, access, axis, reduction);
 }
 
 static tir_expr meet_function(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -41,7 +28,7 @@ bool rules_has_window(const rules *r, int s, const rules_access *access, int cou
         for (int a = 0; a < stage->space; a++)
             for (int k = stage->space; k < stage->space + stage->reduce; k++)
                 found = found || (access[i].stride[a] != 0 && rules_is_linear(r, stage, &access[i], a) &&
-                                  shares_dimension(r, stage, &access[i], a, k));
+                                  tir_shares_dimension(r->region, stage, &access[i], a, k));
     return found && !is_read_by_functions(r, s);
 }
 

@@ -4,11 +4,6 @@
 
 /* ---- points */
 
-/* Do threads run along the axis: is the stage no scatter, or is the axis one that the index does not select? */
-static bool runs_along(const tir_stage *stage, int axis) {
-    return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
-}
-
 /* Number of elements along the last axis that a thread of the map processes at once: loads and stores are contiguous there, or do not
  * depend on the axis. */
 static int64_t vector_of(cuda_rules *r, int s) {
@@ -56,7 +51,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++) {
-        if (!runs_along(stage, a)) {
+        if (!tir_is_parallel(stage, a)) {
             whole = false; /* fused axes must be contiguous */
             continue;
         }
@@ -81,7 +76,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
         for (int a = 0; a + 1 < count; a++) lib_text_format(&order, " %s", axis[a]);
         lib_text_format(&order, " block lane%s", vector_loop);
         for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (a >= stage->space || !runs_along(stage, a)) lib_text_format(&order, " %s", stage->axis[a].name);
+            if (a >= stage->space || !tir_is_parallel(stage, a)) lib_text_format(&order, " %s", stage->axis[a].name);
         tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
     }
     for (int a = 0; a + 1 < count; a++) tir_schedule_add(r->schedule, "par %s.%s", name, axis[a]);
@@ -115,9 +110,7 @@ static bool find_transposition(cuda_rules *r, int s, const tir_access *access, c
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     const int last = stage->space - 1;
-    t->across = -1;
-    for (int a = 0; a < last; a++)
-        if (access->stride[a] == 1) t->across = a;
+    t->across = tir_contiguous_axis(r->region, stage, access, last);
     if (access->stride[last] <= 1 || access->stride[last] == TIR_IRREGULAR || t->across < 0) return false;
     if (cuda_extent(r, &stage->axis[last]) < LEAST || cuda_extent(r, &stage->axis[t->across]) < LEAST) return false;
     if (tir_get(r->region->pool, access->load)->guarded || tir_loads_of(r->region, s, access->tensor) > 1 ||

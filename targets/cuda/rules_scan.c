@@ -4,17 +4,6 @@
  * point of time after the other. */
 #include "targets/cuda/rules.h"
 
-/* Are the step's loads and stores contiguous along axis `time`? */
-static bool lies_along(cuda_rules *r, int step, int time) {
-    tir_access access[CUDA_ACCESSES], store;
-    int count = tir_accesses(r->region, step, access, CUDA_ACCESSES);
-    tir_store_access(r->region, step, &store);
-    if (store.stride[time] != 1 || count == CUDA_ACCESSES) return false;
-    for (int i = 0; i < count; i++)
-        if (access[i].stride[time] < -1 || access[i].stride[time] > 1) return false;
-    return true;
-}
-
 /* Cuts the fold into pieces, and schedules the fold over the pieces' totals. */
 static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
     const tir_stage *fold = cuda_stage_of(r, name);
@@ -73,7 +62,7 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     const tir_stage *fold = &r->region->stages.data[s];
     int time, step = tir_cumulative_step(r->region, s, &time);
     if (step < 0 || fold->space + 3 > DLC_MAX_RANK) return false;
-    const bool along = lies_along(r, step, time);
+    const bool along = tir_is_contiguous_along(r->region, step, time);
     const int64_t length = cuda_extent(r, &fold->axis[fold->space]),
                   points = tir_points(r->region, fold, 0, fold->space);
     if (length < 0 || points < 1) return false;
@@ -92,24 +81,6 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* The axis of step s that 32 lanes share: its points within a block, or time if it computes a whole block at once; -1: it has one point. */
-static int lane_axis(cuda_rules *r, int s, const tir_stage *fold, const tir_step_axes *axes) {
-    const tir_stage *step = &r->region->stages.data[s];
-    tir_access store;
-    bool block = false;
-    for (int a = 0; a < step->space; a++) {
-        if (step->axis[a].role == TIR_AXIS_LANE) return a;
-        block = block || step->axis[a].role == TIR_AXIS_BLOCK;
-    }
-    if (block) return -1;
-    tir_store_access(r->region, s, &store);
-    for (int a = 0; a < step->space; a++) {
-        const bool free = axes->along[a] >= 0 && axes->along[a] < fold->space;
-        if (store.stride[a] == 1 && !free) return a;
-    }
-    return -1;
-}
-
 void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     enum { WARPS = 8 };
     if (!scan->levels) {
@@ -118,7 +89,6 @@ void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     }
     const int s = cuda_stage_named(r, scan->fold);
     const tir_stage *fold = &r->region->stages.data[s];
-    const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     const char *name = scan->fold, *row = NULL;
     for (int a = 0; a < fold->space; a++) {
         if (cuda_extent(r, &fold->axis[a]) == 1) {
@@ -138,7 +108,7 @@ void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
-        const int lane = lane_axis(r, q, fold, &axes[q]);
+        const int lane = tir_scan_axis(r->region, q);
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (lane >= 0) tir_schedule_add(r->schedule, "thread %s.%s", step->name, step->axis[lane].name);
     }

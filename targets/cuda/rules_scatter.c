@@ -4,10 +4,6 @@
  * of its initial values, threads run along the axis only (rules_maps.c). */
 #include "targets/cuda/rules.h"
 
-static bool is_along(const tir_stage *stage, int axis) {
-    return stage->index[axis] == stage->axis[axis].var;
-}
-
 /* Lays out the tile with the axis of threads innermost: neighbouring threads access neighbouring words, whichever elements they update. */
 static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
     const tir_stage *sums = cuda_stage_of(r, s->sums);
@@ -23,7 +19,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         const int64_t extent = cuda_extent(r, &stage->axis[a]);
-        const bool along = a < stage->space && is_along(stage, a);
+        const bool along = a < stage->space && tir_is_parallel(stage, a);
         if (extent < 1) return false;
         if (a >= stage->space)
             scatter.updates *= extent;
@@ -77,13 +73,13 @@ void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *s) {
                      (long long)s->lanes);
     lib_text_init(&order, r->arena);
     for (int a = 0; a < root->space; a++)
-        if (a != s->lane && is_along(sums, a)) {
+        if (a != s->lane && tir_is_parallel(sums, a)) {
             lib_text_format(&order, " %s", root->axis[a].name);
             tir_schedule_add(r->schedule, "par %s.%s", s->root, root->axis[a].name);
         }
     lib_text_add(&order, " tile block lane within");
     for (int a = 0; a < root->space; a++)
-        if (a != s->tiled && !is_along(sums, a)) lib_text_format(&order, " %s", root->axis[a].name);
+        if (a != s->tiled && !tir_is_parallel(sums, a)) lib_text_format(&order, " %s", root->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s", s->root, order.data);
     tir_schedule_add(r->schedule, "par %s.tile %s.block", s->root, s->root);
     tir_schedule_add(r->schedule, "thread %s.lane", s->root);

@@ -3,35 +3,26 @@
  * neighbouring threads are neighbours along the last axis, whose loads overlap in L1. */
 #include "targets/cuda/rules.h"
 
-typedef struct window_search {
-    const tir_stage *stage;
-    /* by axis of the result: does it index a dimension together with an axis of the sum? */
-    bool window[TIR_MAX_AXES];
-} window_search;
-
-static tir_expr find_windows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    window_search *search = user;
-    const tir_stage *stage = search->stage;
-    const tir_node node = *tir_get(pool, e);
-    if (node.op != TIR_LOAD) return rebuilt;
-    for (int d = 0; d < node.count - (node.guarded ? 2 : 0); d++) {
-        const tir_expr index = tir_operand(pool, e, d);
-        bool steps = false;
-        for (int a = stage->space; a < stage->space + stage->reduce; a++)
-            steps = steps || tir_uses(pool, index, stage->axis[a].var);
-        for (int a = 0; a < stage->space && steps; a++)
-            search->window[a] = search->window[a] || tir_uses(pool, index, stage->axis[a].var);
-    }
-    return rebuilt;
+/* Bit a: windows slide along axis a of the result. */
+static uint32_t find_windows(cuda_rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    tir_access access[CUDA_ACCESSES];
+    const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    uint32_t windows = 0;
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < stage->space; a++)
+            for (int k = stage->space; k < stage->space + stage->reduce; k++)
+                if (tir_shares_dimension(r->region, stage, &access[i], a, k)) windows |= 1u << a;
+    return windows;
 }
 
 /* Sets the threads of a block along each axis, the last axes first, and a thread's results: along the last window axis but one. */
-static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *windows, cuda_window *w) {
+static void choose_lanes(cuda_rules *r, const tir_stage *stage, uint32_t windows, cuda_window *w) {
     enum { THREADS = 256, ROWS = 4 };
     int64_t left = THREADS;
     w->rows_axis = -1;
     for (int a = stage->space - 2; a >= 0 && w->rows_axis < 0; a--)
-        if (windows[a]) w->rows_axis = a;
+        if (windows >> a & 1) w->rows_axis = a;
     for (int a = stage->space - 1; a >= 0; a--) {
         int64_t extent = cuda_extent(r, &stage->axis[a]);
         if (a == w->rows_axis) {
@@ -94,7 +85,6 @@ bool cuda_prepare_window(cuda_rules *r, const char *name) {
     enum { MOST_STEPS = 64 };
     const int s = cuda_stage_named(r, name);
     const tir_stage stage = r->region->stages.data[s];
-    window_search search = {.stage = &stage};
     cuda_window w = {.sums = stage.name, .rows = 1};
     int64_t steps = 1;
     if (stage.kind != TIR_REDUCE || stage.count != 1 || stage.fold >= 0 || stage.space == 0) return false;
@@ -103,12 +93,9 @@ bool cuda_prepare_window(cuda_rules *r, const char *name) {
         if (extent < 1) return false;
         if (a >= stage.space && (steps *= extent) > MOST_STEPS) return false;
     }
-    tir_rewrite(r->region->pool, stage.value[0], find_windows, &search);
-    bool any = false;
-    for (int a = 0; a < stage.space; a++) any = any || search.window[a];
-    if (!any) return false;
-    if (!tir_choose_yes(r->schedule, stage.name, "window", true)) return false;
-    choose_lanes(r, &stage, search.window, &w);
+    const uint32_t windows = find_windows(r, s);
+    if (!windows || !tir_choose_yes(r->schedule, stage.name, "window", true)) return false;
+    choose_lanes(r, &stage, windows, &w);
     copy_operands(r, &w);
     const int reader = cuda_reader_of(r, cuda_stage_named(r, w.sums));
     w.root = reader >= 0 ? r->region->stages.data[reader].name : cuda_fresh_name(r, name, "out");
