@@ -350,6 +350,10 @@ typedef struct rules_nest {
     int count;
 } rules_nest;
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
+/* Splits the loop into blocks of `block` points if it has more of them, or a varying number (extent -1), and vectorises what is then
+ * innermost: the loop `inner`, or the loop itself. */
+void rules_vectorise(rules *r, const char *stage, const char *loop, int64_t extent, int64_t block, const char *outer,
+                     const char *inner);
 /* Makes outer loops of the nest tasks, so that the loops inside a task have at least `least` points; the loop at the boundary is split.
  * `points`: points of the innermost loop's body; -1: unknown. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);

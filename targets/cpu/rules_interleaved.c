@@ -188,11 +188,7 @@ static void vectorise(const plan *p, int s, own_loop loop) {
     int64_t block = lanes;
     while (block % rows != 0) block += lanes;
     while (block < VECTORS * lanes) block *= 2;
-    if (loop.extent < 0 || loop.extent > block) {
-        tir_schedule_add(p->r->schedule, "split %s.%s %lld -> f_o f_i peel", stage->name, loop.name, (long long)block);
-        loop.name = "f_i";
-    }
-    tir_schedule_add(p->r->schedule, "vec %s.%s", stage->name, loop.name);
+    rules_vectorise(p->r, stage->name, loop.name, loop.extent, block, "f_o", "f_i");
 }
 
 /* Are the stage's values kept in registers? Yes if there is one for each row, or for each row and lane. */

@@ -12,8 +12,22 @@ enum {
     CHEAP_STRIDE = 8 /* stride in elements up to which strided loads are cheap: a vector or two, and a shuffle */
 };
 
+/* Rounded up; n -1, varying: -1. */
+static int64_t up(int64_t n, int64_t d) {
+    return n < 0 ? -1 : (n + d - 1) / d;
+}
+
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
     nest->loop[nest->count++] = (rules_loop){name, extent, whole};
+}
+
+void rules_vectorise(rules *r, const char *stage, const char *loop, int64_t extent, int64_t block, const char *outer,
+                     const char *inner) {
+    if (extent < 0 || extent > block) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s peel", stage, loop, (long long)block, outer, inner);
+        loop = inner;
+    }
+    tir_schedule_add(r->schedule, "vec %s.%s", stage, loop);
 }
 
 /* A share of the extent for each task: a divisor in least .. 2*least, so that no last task is smaller and needs code of its own; else
@@ -223,59 +237,80 @@ static bool has_groups_of_steps(rules *r, int s, int *first, int64_t *extent) {
     return *first > step->dim || *extent >= 0;
 }
 
+/* Finds the panel that the map's result is stored in, and the steps of a dot-product unit inside it; false: there is no panel. */
+static bool find_panel(panel_loops *l) {
+    const tir_layout *layout = &l->r->region->tensors.data[l->stage->tensor[0]].layout;
+    const tir_layout_part *last = layout->count ? &layout->part[layout->count - 1] : NULL;
+    const bool steps = layout->count > 1 && last->modulus && last->modulus <= 4 && last[-1].modulus;
+    l->step = steps ? last : NULL;
+    l->panel = steps ? last - 1 : last;
+    if (!l->panel || !l->panel->modulus || l->panel->divisor != 1) return false;
+    return !steps || (l->step->divisor == 1 && l->step->dim != l->panel->dim);
+}
+
+/* Appends the loops outside of the panel, in memory order, to *order and to the nest, and to *parallel all but the innermost. False: the
+ * layout has blocks of other axes, too. */
+static bool outer_panel_loops(const panel_loops *l, rules_nest *nest, lib_text *order, lib_text *parallel) {
+    const tir_layout *layout = &l->r->region->tensors.data[l->stage->tensor[0]].layout;
+    const int count = layout->count - (l->step ? 2 : 1);
+    for (int p = 0; p < count; p++) {
+        const tir_layout_part *part = &layout->part[p];
+        const bool panel = part->dim == l->panel->dim, outer = panel || (l->step && part->dim == l->step->dim);
+        if (!outer && (part->modulus || part->divisor != 1)) return false;
+        if (part->dim == l->across) continue;
+        const char *loop = panel ? "vo" : outer ? "so" : l->stage->axis[part->dim].name;
+        const int64_t points = rules_extent(l->r, &l->stage->axis[part->dim]);
+        lib_text_format(order, " %s", loop);
+        rules_add_loop(nest, loop, up(points, outer ? part->divisor : 1), outer);
+        if (p == 0 || p < count - 1) lib_text_format(parallel, " %s.%s", l->stage->name, loop);
+    }
+    return true;
+}
+
+/* Writes the loops of a map whose vectors run along the panel. */
+static void vector_loops(const panel_loops *l, int s, const char *order) {
+    rules *r = l->r;
+    const tir_layout *layout = &r->region->tensors.data[l->stage->tensor[0]].layout;
+    const char *name = l->stage->name;
+    const int inner = layout->count > 1 ? layout->part[layout->count - 2].dim : -1;
+    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order, l->step ? " si" : "");
+    tir_schedule_add(r->schedule, "vec %s.vi", name);
+    if (l->step) {
+        tir_schedule_add(r->schedule, "unroll %s.si", name);
+        return;
+    }
+    if (gathers_under_masks(r, s, l->panel)) tir_schedule_add(r->schedule, "clip %s.vo", name);
+    if (inner >= 0 && shares_lines(r, s, l->panel->dim, inner))
+        tir_schedule_add(r->schedule, "unroll %s.%s", name, l->stage->axis[inner].name);
+}
+
 /* A map into panels: vectors run along the panel, or across it if memory is read that way. The few steps of a dot-product unit that may
  * be inside are unrolled: their stores are interleaved in registers. Loops are in memory order, and all but the innermost are tasks. */
 bool rules_map_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    const char *name = stage->name;
-    int last = layout->count - 1;
-    bool steps =
-        last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
     panel_loops l = {.r = r, .stage = stage, .lanes = rules_lanes(r, s), .across = -1};
     int64_t extent;
     int first;
-    l.panel = steps ? &layout->part[last - 1] : last < 0 ? NULL : &layout->part[last];
-    l.step = steps ? &layout->part[last] : NULL;
-    if (!l.panel || !l.panel->modulus || l.panel->divisor != 1 ||
-        (steps && (l.step->divisor != 1 || l.step->dim == l.panel->dim)))
-        return false;
-    if (has_groups_of_steps(r, s, &first, &extent)) return false;
-    if (!steps && l.panel->modulus % l.lanes == 0) l.across = read_across(r, s, l.panel->dim);
+    if (!find_panel(&l) || has_groups_of_steps(r, s, &first, &extent)) return false;
+    if (!l.step && l.panel->modulus % l.lanes == 0) l.across = read_across(r, s, l.panel->dim);
     rules_nest nest = {.r = r, .stage = stage};
     lib_text order, parallel;
     lib_text_init(&order, r->arena);
     lib_text_init(&parallel, r->arena);
-    for (int p = 0; p < last - steps; p++) {
-        const tir_layout_part *part = &layout->part[p];
-        bool outer = part->dim == l.panel->dim || (steps && part->dim == l.step->dim);
-        if (!outer && (part->modulus || part->divisor != 1)) return false;
-        if (part->dim == l.across) continue;
-        const char *loop = part->dim == l.panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
-        const int64_t points = rules_extent(r, &stage->axis[part->dim]);
-        const int inner = outer ? part->divisor : 1;
-        lib_text_format(&order, " %s", loop);
-        rules_add_loop(&nest, loop, points < 0 ? -1 : (points + inner - 1) / inner, outer);
-        if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
-    }
-    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[l.panel->dim].name,
+    lib_text_add(&order, "");
+    if (!outer_panel_loops(&l, &nest, &order, &parallel)) return false;
+    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", stage->name, stage->axis[l.panel->dim].name,
                      l.panel->modulus);
-    if (steps)
-        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[l.step->dim].name,
+    if (l.step)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", stage->name, stage->axis[l.step->dim].name,
                          l.step->modulus);
     if (l.across >= 0) {
         if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
         exchange_loops(&l, order.data);
         return true;
     }
-    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, steps ? " si" : "");
-    tir_schedule_add(r->schedule, "vec %s.vi", name);
-    if (steps) tir_schedule_add(r->schedule, "unroll %s.si", name);
-    const int inner = last > 0 ? layout->part[last - 1].dim : -1;
-    if (!steps && gathers_under_masks(r, s, l.panel)) tir_schedule_add(r->schedule, "clip %s.vo", name);
-    if (!steps && inner >= 0 && shares_lines(r, s, l.panel->dim, inner))
-        tir_schedule_add(r->schedule, "unroll %s.%s", name, stage->axis[inner].name);
-    rules_form_tasks(&nest, l.panel->modulus * (steps ? l.step->modulus : 1), RULES_TASK_POINTS / 4);
+    vector_loops(&l, s, order.data);
+    rules_form_tasks(&nest, l.panel->modulus * (l.step ? l.step->modulus : 1), RULES_TASK_POINTS / 4);
     return true;
 }
 
@@ -449,10 +484,6 @@ static void cut_vectors(tile_loops *l, const transposition *t) {
     tir_schedule_add(l->nest.r->schedule, "split %s.%s %lld -> v_o v_i %s", l->nest.stage->name, l->read,
                      (long long)t->lanes, t->overlap ? "overlap" : "peel");
     l->read = "v_i";
-}
-
-static int64_t up(int64_t n, int64_t d) {
-    return n < 0 ? -1 : (n + d - 1) / d;
 }
 
 /* A transposition that exceeds L2 runs in blocks of 16 rows read and 16 rows written; each block prefetches the next one, because the
@@ -646,13 +677,8 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = stage->space - 1;
     int64_t block = BLOCK_VECTORS * rules_lanes(r, s);
-    const char *name = stage->name, *vector = stage->axis[last].name;
-    tir_schedule_add(r->schedule, "at %s %s.%s", name, root, loop);
-    if (rules_extent(r, &stage->axis[last]) > block) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> b_o b_i peel", name, vector, (long long)block);
-        vector = "b_i";
-    }
-    tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, root, loop);
+    rules_vectorise(r, stage->name, stage->axis[last].name, rules_extent(r, &stage->axis[last]), block, "b_o", "b_i");
 }
 
 /* Schedules a map that selects elements of rows by a table: what is derived from the table for one vector is used for a block of rows,

@@ -130,12 +130,30 @@ static bool schedule_columns(rules *r, int s) {
 static void schedule_own_axis(rules *r, const tir_stage *step) {
     const tir_axis *last = &step->axis[step->space - 1];
     int64_t extent = rules_extent(r, last), width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS;
-    const char *loop = last->name;
-    if (extent < 0 || extent > width) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", step->name, loop, (long long)width);
-        loop = "vi";
+    rules_vectorise(r, step->name, last->name, extent, width, "vo", "vi");
+}
+
+/* Points of a row of the step: of its lanes and its reduction; -1: varying. */
+static int64_t row_points(const rules *r, const tir_stage *step) {
+    const int lane = rules_axis_of(step, TIR_AXIS_LANE);
+    const int64_t lanes = lane < 0 ? 1 : rules_extent(r, &step->axis[lane]);
+    const int64_t steps = tir_points(r->region, step, step->space, step->space + step->reduce);
+    return lanes < 0 || steps < 0 ? -1 : lanes * steps;
+}
+
+/* Schedules a step of a fold whose steps reduce rows. */
+static void schedule_row_step(rules *r, const tir_stage *fold, const tir_stage *step) {
+    const int lane = rules_axis_of(step, TIR_AXIS_LANE);
+    if (lane < 0 && step->kind == TIR_MAP && step->space > fold->space + 1) {
+        schedule_own_axis(r, step);
+        return;
     }
-    tir_schedule_add(r->schedule, "vec %s.%s", step->name, loop);
+    tir_schedule_add(r->schedule, "store %s reg", step->name);
+    if (lane < 0) return;
+    tir_schedule_add(r->schedule, "order %s:%s %s", step->name, tir_loops_but(r->arena, step, tir_axis_bit(lane)),
+                     step->axis[lane].name);
+    tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[lane].name);
+    if (step->kind == TIR_REDUCE && step->predicate) tir_schedule_add(r->schedule, "clip %s.step", step->name);
 }
 
 /* Schedules a fold whose steps reduce rows, by lanes and a tree in registers; rows are tasks. False: no step has lanes. */
@@ -146,36 +164,14 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
-        int64_t row = 1; /* points of a row of this step */
-        for (int a = 0; a < step->space + step->reduce; a++) {
-            bool lane = a < step->space && step->axis[a].role == TIR_AXIS_LANE;
-            int64_t extent = lane || a >= step->space ? rules_extent(r, &step->axis[a]) : 1;
-            row = row < 0 || extent < 0 ? -1 : row * extent;
-            lanes = lanes || lane;
-        }
+        const int64_t row = row_points(r, step);
+        lanes = lanes || rules_axis_of(step, TIR_AXIS_LANE) >= 0;
         points = points < 0 || row < 0 ? -1 : row > points ? row : points;
     }
     if (!lanes) return false;
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
-        if (step->removed || step->fold != s) continue;
-        lib_text order;
-        lib_text_init(&order, r->arena);
-        const char *lane = NULL;
-        for (int a = 0; a < step->space + step->reduce; a++)
-            if (a < step->space && step->axis[a].role == TIR_AXIS_LANE)
-                lane = step->axis[a].name;
-            else
-                lib_text_format(&order, " %s", step->axis[a].name);
-        if (!lane && step->kind == TIR_MAP && step->space > fold->space + 1) {
-            schedule_own_axis(r, step);
-            continue;
-        }
-        tir_schedule_add(r->schedule, "store %s reg", step->name);
-        if (!lane) continue;
-        tir_schedule_add(r->schedule, "order %s:%s %s", step->name, order.data, lane);
-        tir_schedule_add(r->schedule, "vec %s.%s", step->name, lane);
-        if (step->kind == TIR_REDUCE && step->predicate) tir_schedule_add(r->schedule, "clip %s.step", step->name);
+        if (!step->removed && step->fold == s) schedule_row_step(r, fold, step);
     }
     rules_nest nest = {.r = r, .stage = fold};
     int64_t trips = rules_extent(r, &fold->axis[fold->space]);
@@ -230,12 +226,7 @@ bool rules_scatter(rules *r, int s) {
     int v = stage->space - 1;
     if (v <= last || rules_store_stride(r, s, v) != 1) return true;
     int64_t extent = rules_extent(r, &stage->axis[v]), width = rules_lanes(r, s) * VECTORS;
-    const char *loop = stage->axis[v].name;
-    if (extent < 0 || extent > width) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", stage->name, loop, (long long)width);
-        loop = "vi";
-    }
-    tir_schedule_add(r->schedule, "vec %s.%s", stage->name, loop);
+    rules_vectorise(r, stage->name, stage->axis[v].name, extent, width, "vo", "vi");
     return true;
 }
 

@@ -116,35 +116,57 @@ static place place_in_fold(const cuda_rules *r, const cuda_chain *c, const tir_s
     return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : UNSUPPORTED;
 }
 
+static place place_of(cuda_rules *r, const cuda_chain *c, int s);
+
+/* What a stage outside of the fold reads, and who reads it. */
+typedef struct surroundings {
+    /* it reads scores before the fold; states, or maps of these; a stage that has no place */
+    bool before, after, unsupported;
+    /* all later readers are steps of the fold; the root, or maps of rows */
+    bool inside, roots;
+} surroundings;
+
+static void note_producer(cuda_rules *r, const cuda_chain *c, int s, int p, surroundings *found) {
+    const int fold = cuda_stage_named(r, c->fold);
+    const tir_stage *other = stage_of(r, p);
+    if (!tir_reads(r->region, s, p)) return;
+    if (p == fold || other->fold == fold) found->after = true;
+    if (p > s || is_known(r, c, p) || other->fold >= 0) return;
+    const place its = place_of(r, c, p);
+    found->before = found->before || its == SCORE;
+    found->after = found->after || its == ROW;
+    found->unsupported = found->unsupported || its == UNSUPPORTED;
+}
+
+static surroundings find_surroundings(cuda_rules *r, const cuda_chain *c, int s) {
+    const int fold = cuda_stage_named(r, c->fold), root = cuda_stage_named(r, c->root);
+    surroundings found = {.inside = true, .roots = true};
+    found.before = tir_reads(r->region, s, cuda_stage_named(r, c->first));
+    for (int p = 0; p < (int)r->region->stages.count && !found.unsupported; p++) {
+        const tir_stage *other = stage_of(r, p);
+        if (other->removed || p == s) continue;
+        note_producer(r, c, s, p, &found);
+        if (p < s || !tir_reads(r->region, p, s)) continue;
+        found.inside = found.inside && other->fold == fold;
+        found.roots = found.roots && (p == root || (other->kind == TIR_MAP && other->space == c->free));
+    }
+    return found;
+}
+
 /* Where stage s belongs. Called when the fold exists. */
 static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
-    const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
-              root = cuda_stage_named(r, c->root);
+    const bool output = tir_has_output(r->region, s);
     if (is_known(r, c, s)) return KNOWN;
-    if (stage->fold == fold) return tir_has_output(r->region, s) ? UNSUPPORTED : place_in_fold(r, c, stage);
-    bool after = false, before = tir_reads(r->region, s, first), inside = true, roots = true;
-    for (int p = 0; p < (int)r->region->stages.count; p++) {
-        const tir_stage *other = stage_of(r, p);
-        if (other->removed || p == s) continue;
-        if (p < s && !is_known(r, c, p) && other->fold < 0 && tir_reads(r->region, s, p)) {
-            const place its = place_of(r, c, p);
-            before = before || its == SCORE, after = after || its == ROW;
-            if (its == UNSUPPORTED) return UNSUPPORTED;
-        }
-        if (p == fold || other->fold == fold) after = after || tir_reads(r->region, s, p);
-        if (p > s && tir_reads(r->region, p, s)) {
-            inside = inside && other->fold == fold;
-            roots = roots && (p == root || (other->kind == TIR_MAP && other->space == c->free));
-        }
-    }
-    if (!before && !after) return UNRELATED;
-    if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || tir_has_output(r->region, s) ||
-        !same_axes(r, c, stage))
+    if (stage->fold == cuda_stage_named(r, c->fold)) return output ? UNSUPPORTED : place_in_fold(r, c, stage);
+    const surroundings found = find_surroundings(r, c, s);
+    if (found.unsupported) return UNSUPPORTED;
+    if (!found.before && !found.after) return UNRELATED;
+    if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || output || !same_axes(r, c, stage))
         return UNSUPPORTED;
-    if (after) return !before && roots && stage->space == c->free ? ROW : UNSUPPORTED;
-    return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE
-                                                                                                     : UNSUPPORTED;
+    if (found.after) return !found.before && found.roots && stage->space == c->free ? ROW : UNSUPPORTED;
+    if (!found.inside || stage->space != c->free + 1) return UNSUPPORTED;
+    return cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE : UNSUPPORTED;
 }
 
 static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
