@@ -555,39 +555,52 @@ static bool is_copy_of_input(const rules *r, int s) {
            r->region->tensors.data[value->bits].stage < 0;
 }
 
+/* Has the stage loops of its own, whoever reads it? A packed copy of an input is made once, in a phase of its own. */
+static bool is_apart(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const rules_role role = rules_role_of(r, s);
+    if (stage->removed || stage->fold >= 0 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE)) return true;
+    return is_copy_of_input(r, s) || (role > RULES_WHOLE && role < RULES_LANES);
+}
+
+/* The root in whose loops all readers of stage s run; -1: there is none, or several. Sets label[a] to the root's axis along which all of them
+ * read axis a of s, -1: none; *reader: the last of them. */
+static int common_root(rules *r, int s, int *label, int *reader) {
+    const int space = r->region->stages.data[s].space;
+    int root = -1;
+    bool one_group = true;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        int here[TIR_MAX_AXES];
+        if (r->region->stages.data[q].removed || !label_through(r, s, q, here)) continue;
+        if (r->group[q].owner != r->group[q].root) relabel(r, q, here, space);
+        for (int a = 0; a < space; a++) label[a] = root < 0 || label[a] == here[a] ? here[a] : -1;
+        if (root >= 0 && r->group[q].root != root) one_group = false;
+        root = r->group[q].root;
+        *reader = q;
+    }
+    return one_group ? root : -1;
+}
+
 static void make_groups(rules *r) {
     r->group = LIB_NEW_ARRAY(r->arena, rules_group, r->region->stages.count + 1);
     for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
-        const tir_stage *stage = &r->region->stages.data[s];
         rules_group *group = &r->group[s];
-        int label[TIR_MAX_AXES], root = -1, reader = -1;
-        bool one_group = true;
+        int label[TIR_MAX_AXES], reader = -1;
         group->root = group->owner = s;
-        for (int a = 0; a < stage->space; a++) group->label[a] = a;
-        if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
-        if (stage->kind == TIR_SORT) continue;
-        if (is_copy_of_input(r, s)) continue; /* a packed copy of an input is made once, in a phase of its own */
-        rules_role role = rules_role_of(r, s);
-        if (role > RULES_WHOLE && role < RULES_LANES) continue;
-        if (role != RULES_CUT && rules_is_contraction(r, s)) {
+        for (int a = 0; a < r->region->stages.data[s].space; a++) group->label[a] = a;
+        if (is_apart(r, s)) continue;
+        const bool cut = rules_role_of(r, s) == RULES_CUT;
+        if (!cut && rules_is_contraction(r, s)) {
             own_contraction(r, s);
             continue;
         }
-        for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-            int here[TIR_MAX_AXES];
-            if (r->region->stages.data[q].removed || !label_through(r, s, q, here)) continue;
-            if (r->group[q].owner != r->group[q].root) relabel(r, q, here, stage->space);
-            for (int a = 0; a < stage->space; a++) label[a] = root < 0 || label[a] == here[a] ? here[a] : -1;
-            if (root >= 0 && r->group[q].root != root) one_group = false;
-            root = r->group[q].root;
-            reader = q;
-        }
-        if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
+        const int root = common_root(r, s, label, &reader);
+        if (root < 0 || r->region->stages.data[root].kind != TIR_MAP) continue;
         if (r->region->stages.data[root].fold >= 0) continue; /* a step of a fold is placed already */
         if (!may_join(r, s, root, label)) continue;
         if (!is_computed_once(r, s, root, label, &group->whole) && tir_has_output(r->region, s)) continue;
         group->root = root;
-        group->owner = role == RULES_CUT ? reader : root;
+        group->owner = cut ? reader : root;
         memcpy(group->label, label, sizeof label);
     }
 }

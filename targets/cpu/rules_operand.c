@@ -127,38 +127,47 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     return c;
 }
 
+/* Of the axes of the result that are not the tile's: the points of those that share the operand, and of the others. False: an extent
+ * varies. */
+static bool count_sharing(const rules *r, const tir_stage *stage, const rules_access *operand,
+                          const rules_operand_tile *t, double *sharing, double *outer) {
+    *sharing = *outer = 1;
+    for (int a = 0; a < stage->space; a++) {
+        const int64_t extent = a == t->v || a == t->u ? 1 : rules_extent(r, &stage->axis[a]);
+        if (extent < 0) return false;
+        *(operand->stride[a] == 0 ? sharing : outer) *= (double)extent;
+    }
+    return true;
+}
+
+/* Is the operand small enough, or its rows short enough, to be read as it lies? */
+static bool is_near(const rules *r, const operand_facts *o) {
+    return o->bytes <= (double)r->machine->l2 / 2 || (o->row_bytes > 0 && o->row_bytes < (double)LONG_ROW);
+}
+
 rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
+    static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     if (!rules_is_contraction(r, s) || stage->predicate || stage->fold >= 0 || !rules_simple_group(r, s))
         return RULES_OPERAND_IN_PLACE;
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
     operand_facts o;
-    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_OPERAND_IN_PLACE;
-    if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < (double)LONG_ROW))
+    double sharing, outer;
+    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o) || is_near(r, &o))
         return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
-    double tiles = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
-    bool inside = false; /* are there space axes that share the operand, in addition to the tile's? */
-    for (int a = 0; a < stage->space; a++) {
-        if (a == t->v || a == t->u) continue;
-        int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0) return RULES_OPERAND_IN_PLACE;
-        bool shared = operand->stride[a] == 0 && extent > 1;
-        if (shared) tiles *= (double)extent;
-        if (!shared) outer *= (double)extent;
-        inside = inside || shared;
-    }
+    if (!count_sharing(r, stage, operand, t, &sharing, &outer)) return RULES_OPERAND_IN_PLACE;
+    const double tiles = (double)((t->m + t->mr - 1) / t->mr) * sharing;
     t->block = tiles <= 1 ? FEWER_ROWS : tiles <= 2 ? SOME_ROWS : MANY_ROWS;
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > r->machine->rates.kept * (double)r->machine->l3;
-    order_cycles c = cycles_of(r, &o, t, tiles);
-    bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
-                  o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
+    const order_cycles c = cycles_of(r, &o, t, tiles);
+    const bool blocks = sharing <= 1 && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
+                        o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     rules_operand_access best = c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) best = RULES_OPERAND_ROW_BLOCKS;
-    static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
 }
 
