@@ -104,15 +104,17 @@ void cuda_prepare_points(cuda_rules *r, const char *name) {
 
 /* ---- transpositions */
 
-/* Sets *t if the source is contiguous along an axis of the map other than the last. False: it is not, or an axis is too short for tiles. */
+/* Sets *t if the source is contiguous along an axis of the map other than the last. False: it is not, or an axis is too short for tiles. What
+ * the region has computed itself is near: a tile of it pays if warps fill its rows, since those that span two rows meet in banks. */
 static bool find_transposition(cuda_rules *r, int s, const tir_access *access, cuda_transposition *t) {
-    enum { LEAST = 8 /* least number of points along both axes for which a tile pays */ };
+    enum { LEAST = 8 /* least number of points along both axes for which a tile of an input pays */ };
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     const int last = stage->space - 1;
+    const int64_t least = tensor->stage < 0 ? LEAST : TIR_WARP;
     t->across = tir_contiguous_axis(r->region, stage, access, last);
     if (access->stride[last] <= 1 || access->stride[last] == TIR_IRREGULAR || t->across < 0) return false;
-    if (cuda_extent(r, &stage->axis[last]) < LEAST || cuda_extent(r, &stage->axis[t->across]) < LEAST) return false;
+    if (cuda_extent(r, &stage->axis[last]) < least || cuda_extent(r, &stage->axis[t->across]) < least) return false;
     if (tir_get(r->region->pool, access->load)->guarded || tir_loads_of(r->region, s, access->tensor) > 1 ||
         tir_is_read_by_others(r->region, s, access->tensor))
         return false;
