@@ -22,7 +22,8 @@
  *            its elements, and another lane's element of the same warp may be read in a later loop (a warp shuffle).
  * Two statements say how others are executed, both made by tir/vectorise.h: the lanes loops in an `interleave` are independent of each other,
  * and are executed side by side, an instruction of each in turn; in a `spill` a reg buffer is in memory, and may be indexed by variables of
- * serial loops.
+ * serial loops. Stores of lanes that are a distance apart in memory say how they are made (tir/strided.h): `transpose.8`: eight neighbours are
+ * transposed at once; `lanes.unroll`: lane by lane; `lanes.loop`: by a loop over the lanes.
  * Collective statements are units (tir/unit.h) of a warp or a core. They are allowed only where groups of as many threads execute as the
  * unit has lanes, for a warp outside of thread loops whose iterations are single threads, and count as so many threads. A place in registers
  * names elements of all lanes: the statement's variables stand where other accesses have the thread variables.
@@ -155,6 +156,11 @@ struct tir_stmt {
             /* a copy from memory to SHARED: the element is undefined until the thread waits for its group; then the
              * thread sees the value, other threads after a barrier. Machines may copy at once */
             bool async;
+            /* set by tir/strided.h where lanes are a distance apart in memory. rows > 0: the store waits for its neighbours in memory, of which
+             * so many, or as many as a vector has lanes, are transposed at once (1: it has none). lane_loop: those without neighbours are
+             * made by a loop over the lanes */
+            int rows;
+            bool lane_loop;
         } store;
         struct {
             tir_stmt *body;
@@ -285,6 +291,7 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *     }
  *     for r in 0..2 rows { for j in 16 .. +5 lanes 8 { ... } }    .. rows upper: a single row in the upper half
  *     spill C { ... }
+ *     for i in 0..8 unroll { for j in 0..16 lanes 16 { transpose.8 y[j, i] = x[i, j] } }     also lanes.unroll, lanes.loop y[..] = ..
  *     prefetch.2 w[1, 0, 0]
  *     prefetch.w D[b, 0]                 for a store
  *     product (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]

@@ -19,6 +19,8 @@
  *     for r in 2 .. +1 rows upper { for j in 16 .. +5 lanes 8 { } }
  *     if (c) masked { } else masked { }   under masks, without branches; if (c) split { }: a copy without masks, too
  *     interleave { }                 lanes loops, executed side by side
+ *     transpose.8 y[j, i] = v        lanes that are a distance apart: eight such stores are transposed at once
+ *     lanes.unroll y[j*9] = v        lane by lane; lanes.loop y[j*9] = v: by a loop over the lanes, in transpose.8 lanes.loop y[j, i] = v some
  *     spill C { }                    in which the reg buffer is in memory
  *     comment "text"
  *   }
@@ -176,6 +178,9 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
     case TIR_STORE:
         if (stmt->store.non_temporal) lib_text_add(p->text, "nt ");
         if (stmt->store.async) lib_text_add(p->text, "async ");
+        if (stmt->store.rows > 1) lib_text_format(p->text, "transpose.%d ", stmt->store.rows);
+        if (stmt->store.lane_loop || stmt->store.rows == 1)
+            lib_text_add(p->text, stmt->store.lane_loop ? "lanes.loop " : "lanes.unroll ");
         print_place(p, stmt->store.buffer, stmt->store.rank, stmt->store.index);
         lib_text_add(p->text, " = ");
         print_expr(p, stmt->store.value);
@@ -527,11 +532,26 @@ static tir_stmt *parse_collective(parser *p, const tir_unit *unit) {
     return stmt;
 }
 
+/* The rows of transpose.8; 0: another word. */
+static int rows_of(const char *word) {
+    int rows = 0;
+    if (strncmp(word, "transpose.", 10) != 0) return 0;
+    for (word += 10; *word >= '0' && *word <= '9' && rows < TIR_MAX_LANES; word++) rows = rows * 10 + (*word - '0');
+    return *word || rows == 1 ? 0 : rows;
+}
+
 static tir_stmt *parse_store(parser *p, const char *name) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_STORE);
     stmt->store.non_temporal = strcmp(name, "nt") == 0;
     stmt->store.async = strcmp(name, "async") == 0;
     if (stmt->store.non_temporal || stmt->store.async) name = lib_lexer_name(p->lexer);
+    stmt->store.rows = rows_of(name);
+    if (stmt->store.rows) name = lib_lexer_name(p->lexer);
+    stmt->store.lane_loop = strcmp(name, "lanes.loop") == 0;
+    if (stmt->store.lane_loop || strcmp(name, "lanes.unroll") == 0) {
+        if (!stmt->store.rows) stmt->store.rows = 1;
+        name = lib_lexer_name(p->lexer);
+    }
     stmt->store.index = parse_place(p, name, &stmt->store.buffer, &stmt->store.rank);
     lib_lexer_expect(p->lexer, "=");
     stmt->store.value = parse_expr(p, (tir_dtype)p->kernel->buffers.data[stmt->store.buffer].dtype);

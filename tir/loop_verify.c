@@ -25,9 +25,12 @@
  *       of the extent; interleave contains lanes loops only; spill names a reg buffer, outside of vec and lanes loops;
  *       conditions are masked or split inside of vec and lanes loops only
  *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
- *       of thread and vec loops */
+ *       of thread and vec loops
+ *   L18 stores that wait are of vectors whose lanes are a constant distance apart; as many of them as their `rows` say are neighbours in memory,
+ *       with equal numbers of lanes, and nothing between them makes them: an access of the buffer, a store that overlaps, a loop, a branch */
 #include "tir/layout.h"
 #include "tir/registers.h"
+#include "tir/strided.h"
 
 enum {
     UNBOUND,
@@ -81,8 +84,8 @@ typedef struct verifier {
     lib_vec(vec_access) accesses;
     /* its stores to an element that does not depend on its variable */
     lib_vec(const tir_stmt *) combined;
-    /* inside a vec or lanes loop of several iterations; of any number; the phase has blocks of several threads */
-    bool in_vec, masks, threads;
+    /* inside a vec or lanes loop of several iterations; of any number; in a lanes loop; the phase has blocks of several threads */
+    bool in_vec, masks, lanes, threads;
     /* the innermost enclosing thread loop; NULL: none */
     const tir_stmt *thread;
     /* the next statement is its whole body */
@@ -345,8 +348,9 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
     const bool vector = is_vector(kind) && extent != 1; /* one iteration conflicts with no other */
-    const bool masks = v->masks;
+    const bool masks = v->masks, lanes = v->lanes;
     v->masks = masks || is_vector(kind);
+    v->lanes = lanes || kind == TIR_LANES;
     v->in_vec = outer || vector;
     uint8_t bits = vector ? VARIES : kind == TIR_SERIAL ? FREE : 0;
     const tir_stmt *outer_thread = v->thread;
@@ -366,6 +370,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     if (vector) check_combined(v);
     v->in_vec = outer;
     v->masks = masks;
+    v->lanes = lanes;
     v->loops.data[at].last = v->number;
 }
 
@@ -393,6 +398,8 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     }
     check_expr(v, stmt->store.value, (tir_dtype)buffer->dtype, "the stored value");
     if (stmt->store.async) check_async(v, stmt);
+    require(v, v->lanes || !stmt->store.rows, "L18: stores wait in lanes loops only");
+    require(v, stmt->store.rows <= TIR_STRIDED_ROWS, "L18: too many rows of a transposition");
     v->written[stmt->store.buffer] = true;
     if (buffer->scope == TIR_SCOPE_REG) {
         require(v, v->spilled[stmt->store.buffer] || !(index & FREE), "L9: index of a reg buffer is not constant");
@@ -706,6 +713,9 @@ void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *
     if (kernel->workspace_size) check_expr(&v, kernel->workspace_size, TIR_INDEX, "the workspace's size");
     if (kernel->local_size) check_expr(&v, kernel->local_size, TIR_INDEX, "the local scratch's size");
     check_phases(&v);
+    const char *why;
+    v.stmt = tir_strided_flaw(arena, kernel, &why);
+    if (v.stmt) fail(&v, lib_arena_format(arena, "L18: %s", why));
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         const tir_buffer *buffer = &kernel->buffers.data[i];
         if (buffer->read != v.read[i] || buffer->written != v.written[i])

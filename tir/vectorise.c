@@ -1,5 +1,6 @@
 /* Replaces vec loops by lanes loops; vectorise.h lists the decisions. vectorise_analysis.c analyses the loops' bodies for them. */
 #include "tir/vectorise.h"
+#include "tir/strided.h"
 #include "tir/vectorise_analysis.h"
 
 enum { ROLL_CHUNKS = 8 /* vec loops of more vectors than this become loops over vectors when they may */ };
@@ -285,5 +286,6 @@ tir_kernel *tir_vectorise(lib_arena *arena, const tir_kernel *kernel, const tir_
         v.bound[tir_var_id(v.pool, phase->task)] = true;
         phase->body = rewrite(&v, phase->body);
     }
+    tir_strided_plan(arena, result, machine);
     return result;
 }

@@ -376,15 +376,14 @@ static bool is_shuffled_load(const counter *c, double step) {
     return step >= 2 && step <= most && (c->machine->masked || !c->masks);
 }
 
-/* Counts the loads or stores of one vector, whose lanes are a stride apart. */
-static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
-                         bool past_caches) {
+/* Counts the loads of one vector, or with `store` the stores, whose lanes are a stride apart. */
+static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, const tir_stmt *store) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
-    note_access(c, buffer, pace, store, past_caches);
-    bool together = true, reversed = false, neighbours = false;
+    note_access(c, buffer, pace, store != NULL, store && store->store.non_temporal);
+    bool together = true, reversed = false;
     double step = 0; /* elements from lane to lane */
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
@@ -392,7 +391,6 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     const double lanes = lanes_of(&done);
     double moves = share_of(c, &done, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
-        if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
         if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
         reversed = pace[i].stride == -bytes;
         together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
@@ -400,7 +398,7 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     }
     if (reversed) {
         shuffles = 1;
-    } else if (!together && store && neighbours) { /* transposed in registers */
+    } else if (!together && store && store->store.rows > 1) { /* transposed in registers */
         shuffles = 4;
     } else if (!together && !store && is_shuffled_load(c, step)) {
         shuffles = step;
@@ -429,7 +427,7 @@ static void count_load(counter *c, tir_expr e, uint32_t mask) {
     if (count_in_registers(c, (uint32_t)node->bits, mask, false)) return;
     tir_expr index[DLC_MAX_RANK * 2];
     for (int i = 0; i < node->count - 2 * node->guarded; i++) index[i] = tir_operand(c->pool, e, i);
-    count_access(c, (uint32_t)node->bits, index, mask, false, false);
+    count_access(c, (uint32_t)node->bits, index, mask, NULL);
 }
 
 /* Counts the operands of a dot-product unit, neighbours in memory, as one load. */
@@ -520,7 +518,7 @@ static void count_store(counter *c, const tir_stmt *stmt) {
     for (int d = 0; d < stmt->store.rank; d++) count_value(c, stmt->store.index[d]);
     count_chain(c, stmt, index_mask);
     if (count_in_registers(c, stmt->store.buffer, index_mask, true)) return;
-    count_access(c, stmt->store.buffer, stmt->store.index, index_mask, true, stmt->store.non_temporal);
+    count_access(c, stmt->store.buffer, stmt->store.index, index_mask, stmt);
 }
 
 /* ---- loops ---------------------------------------------------------------------------------------------------------------------------- */

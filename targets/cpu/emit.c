@@ -500,6 +500,10 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
                    .builder = builder,
                    .context = LLVMGetModuleContext(module),
                    .epoch = 1};
+    e->waiting.masked = device->machine.masked;
+    e->waiting.user = e;
+    e->waiting.transpose = emit_transposed;
+    e->waiting.separate = emit_separate;
     init_types(e);
     init_tables(e);
     e->polls =

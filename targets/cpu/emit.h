@@ -9,7 +9,7 @@
  * emit_math.c   instruction sequences with the exact meaning of tir/arith.h: min, max, rounding, division
  * emit_cast.c   conversions
  * emit_memory.c loads and stores of buffers in memory
- * emit_transpose.c  stores of lanes that are a stride apart
+ * emit_transpose.c  stores of lanes that are a distance apart, when they are made
  * emit_reg.c    REG buffers: elements as SSA values
  * emit_pair.c   rows of a register tile that share their last vectors
  * emit_roll.c   reg buffers in memory, constants of innermost loops
@@ -24,6 +24,7 @@
 
 #include "targets/cpu/cpu.h"
 #include "tir/polls.h"
+#include "tir/strided.h"
 
 #define EMIT_MAX_LEVELS 64
 #define EMIT_MAX_LANES TIR_MAX_LANES
@@ -118,22 +119,15 @@ typedef struct emit_buffer {
     bool aligned;
 } emit_buffer;
 
-/* A store of lanes `stride` bytes apart, or `step` bytes if that is a run-time value; see emit_transpose.c. */
+/* A store that waits. */
 typedef struct emit_strided {
-    uint32_t buffer;
+    tir_strided s;
     LLVMValueRef pointer, value;
-    /* llvm NULL: none */
+    /* bytes from lane to lane; llvm NULL: s.stride */
     emit_value step;
-    /* with a step: the dimension whose index differs between lanes: it is first + base + l; -1: unknown */
-    int dimension;
-    int64_t first;
-    LLVMValueRef base;
-    /* bytes; size of an element */
-    int64_t displacement, stride, size;
-    int lanes, active;
     /* of every lane's address */
     uint32_t alignment;
-    bool non_temporal;
+    bool non_temporal, lane_loop;
 } emit_strided;
 
 typedef struct emit_cached {
@@ -158,7 +152,7 @@ typedef struct emit_weave {
     /* last instruction before the first of them, and of each; NULL: the block was empty */
     LLVMValueRef last[EMIT_WOVEN_MAX + 1];
     int count;
-    /* they cannot be interleaved: they branch, or delay stores */
+    /* they cannot be interleaved: they branch, or leave stores that wait */
     bool broken;
 } emit_weave;
 
@@ -223,7 +217,7 @@ typedef struct emitter {
     emit_buffer *buffer;
     /* by variable id */
     emit_binding *binding;
-    lib_vec(emit_strided) held;
+    tir_strided_list waiting;
     /* a non-temporal store was emitted in this phase */
     bool non_temporal;
     /* lanes loops are straight-line code and will be interleaved */
@@ -369,9 +363,16 @@ void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
 
 /* ---- emit_transpose.c */
-void emit_hold(emitter *e, const emit_strided *store);
-void emit_flush(emitter *e); /* makes the delayed stores; called before the level's block ends */
-void emit_flush_buffer(emitter *e, uint32_t buffer);
+/* Callbacks of the list of waiting stores. */
+void emit_transposed(void *user, tir_strided *const *store, int count);
+void emit_separate(void *user, tir_strided *const *store, int count, bool looped);
+/* Makes the stores that wait; called before the level's block ends. */
+static inline void emit_flush(emitter *e) {
+    tir_strided_flush(&e->waiting);
+}
+static inline void emit_flush_buffer(emitter *e, uint32_t buffer) {
+    if (tir_strided_waits(&e->waiting, buffer)) emit_flush(e);
+}
 
 /* ---- emit_reg.c */
 void emit_reg_init(emitter *e);

@@ -86,7 +86,7 @@ static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
     visit_statements(e, body, user);
     if (e->lanes || 2 * (e->flattened - before) + 2 <= registers) return;
     for (const tir_stmt *stmt = body; stmt; stmt = stmt->next) {
-        if (stmt->kind != TIR_FOR || stmt->for_.loop == TIR_LANES || stmt->for_.loop == TIR_ROWS || e->held.count)
+        if (stmt->kind != TIR_FOR || stmt->for_.loop == TIR_LANES || stmt->for_.loop == TIR_ROWS || e->waiting.count)
             continue;
         if (e->flattened * 4 < e->device->machine.vector_registers) continue;
         split_block(e);

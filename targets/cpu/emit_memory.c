@@ -625,29 +625,43 @@ static uint32_t common_alignment(uint32_t alignment, int64_t stride) {
     return lowest && lowest < alignment ? (uint32_t)lowest : alignment;
 }
 
-static void vector_store(emitter *e, const access *a, emit_value value, bool non_temporal) {
+/* Adds the store to those that wait. */
+static void delay_store(emitter *e, const access *a, LLVMValueRef value, const tir_stmt *stmt) {
+    emit_strided *store = LIB_NEW(e->arena, emit_strided);
+    const bool stepped = a->dimension >= 0;
+    const int rows = stmt->store.rows;
+    store->s = (tir_strided){.buffer = a->buffer,
+                             .base = (uintptr_t)a->pointer.llvm,
+                             .step = (uintptr_t)a->offset.step.llvm,
+                             .displacement = a->displacement,
+                             .stride = a->stride,
+                             .size = a->size,
+                             .lanes = e->lanes,
+                             .active = e->active,
+                             .type = (uintptr_t)LLVMTypeOf(value),
+                             .dimension = a->dimension,
+                             .first = a->first,
+                             .along = (uintptr_t)a->base,
+                             .rows = rows < e->lanes ? rows : e->lanes};
+    store->pointer = a->pointer.llvm;
+    store->value = value;
+    store->step = a->offset.step;
+    store->alignment = common_alignment(a->alignment, stepped ? a->size : a->stride);
+    store->non_temporal = stmt->store.non_temporal;
+    store->lane_loop = stmt->store.lane_loop;
+    tir_strided_wait(&e->waiting, &store->s);
+}
+
+static void vector_store(emitter *e, const access *a, emit_value value, const tir_stmt *stmt) {
     value = emit_splat(e, value, e->lanes);
     emit_value mask = lane_mask(e);
     int lanes = e->lanes;
     emit_at(e, e->top);
     LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
     bool backward = a->stride == -a->size && !a->offset.vector.llvm;
-    bool stepped = a->dimension >= 0;
-    if (!backward && !e->mask.llvm && a->stride != a->size && (stepped || !a->offset.vector.llvm)) {
-        emit_hold(e, &(emit_strided){.buffer = a->buffer,
-                                     .pointer = a->pointer.llvm,
-                                     .value = stored,
-                                     .step = a->offset.step,
-                                     .dimension = a->dimension,
-                                     .first = a->first,
-                                     .base = a->base,
-                                     .displacement = a->displacement,
-                                     .stride = a->stride,
-                                     .size = a->size,
-                                     .lanes = lanes,
-                                     .active = e->active,
-                                     .alignment = common_alignment(a->alignment, stepped ? a->size : a->stride),
-                                     .non_temporal = non_temporal});
+    const bool apart = a->dimension >= 0 || (!a->offset.vector.llvm && !backward && a->stride != a->size);
+    if (apart && stmt->store.rows && !e->mask.llvm) {
+        delay_store(e, a, stored, stmt);
         return;
     }
     emit_flush_buffer(e, a->buffer);
@@ -672,7 +686,7 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     /* If whole vectors of this loop are not aligned, they use ordinary stores; a non-temporal store of a narrower, aligned vector to the
      * same line would take 20 times as long. */
     const int64_t whole = a->size * (e->whole > lanes ? e->whole : lanes);
-    if (non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
+    if (stmt->store.non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
 }
 
 /* Reduces all lanes to one: halves are combined until one lane is left. */
@@ -723,7 +737,7 @@ void emit_store(emitter *e, const tir_stmt *stmt) {
     }
     access a = access_of(e, buffer, stmt->store.rank, stmt->store.index);
     if (varies && (a.stride != 0 || a.offset.vector.llvm)) {
-        vector_store(e, &a, value, stmt->store.non_temporal);
+        vector_store(e, &a, value, stmt);
     } else {
         emit_flush_buffer(e, buffer);
         emit_at(e, e->top);

@@ -1,24 +1,11 @@
-/* Stores whose lanes are a constant stride apart. If neighbours in memory come from neighbouring iterations of an unrolled loop, not from
- * neighbouring lanes (a convolution in lanes of output channels that stores rows of pixels, the packing of panels), such stores are
- * delayed until their neighbours exist; then a block of them is transposed in registers and stored as vectors. Stores without neighbours
- * go lane by lane.
- *
- * Delayed stores never overlap each other, and are made before anything that could observe them: a load or another store of the buffer,
- * the end of the block. */
+/* Makes stores whose lanes are a distance apart, when they have waited for their neighbours in memory (tir/strided.h): a block of them is
+ * transposed in registers and stored as vectors; those without neighbours go lane by lane. */
 #include "targets/cpu/emit.h"
 
-#define HELD_MAX 256 /* if more are delayed, registers are spilled */
-#define ROWS_MAX 16
-#define LANE_STORES 24 /* more stores of single lanes than this are made by a loop over the lanes */
-
-static bool same_class(const emit_strided *a, const emit_strided *b) {
-    return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride &&
-           a->step.llvm == b->step.llvm && a->lanes == b->lanes && a->active == b->active &&
-           LLVMTypeOf(a->value) == LLVMTypeOf(b->value);
-}
+#define ROWS_MAX TIR_STRIDED_ROWS
 
 static LLVMValueRef address(emitter *e, const emit_strided *s, int64_t lane) {
-    int64_t bytes = s->displacement + lane * s->stride;
+    int64_t bytes = s->s.displacement + lane * s->s.stride;
     LLVMValueRef offset = emit_i64(e, bytes), pointer = s->pointer;
     if (s->step.llvm && lane) {
         LLVMValueRef steps = emit_index_times(e, s->step, lane).llvm;
@@ -92,7 +79,7 @@ static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int fro
     if (count == s->rows) {
         LLVMValueRef store = LLVMBuildStore(e->builder, piece, pointer);
         LLVMSetAlignment(store, to->alignment);
-        if (to->non_temporal && count * to->size >= 16 && to->alignment >= count * to->size)
+        if (to->non_temporal && count * to->s.size >= 16 && to->alignment >= count * to->s.size)
             emit_mark_non_temporal(e, store);
         return;
     }
@@ -108,7 +95,7 @@ static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int fro
 static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const emit_strided *run) {
     for (int round = 1; round < s->rows && s->blocks > 1; round *= 2)
         zip_round(e, v, s->rows, 1, s->lanes, s->block, s->lanes);
-    int elements = run->active * s->rows;
+    int elements = run->s.active * s->rows;
     for (int j = 0; j * s->lanes < elements; j++) {
         LLVMValueRef pointer = address(e, run, (int64_t)j * s->lanes / s->rows);
         int wanted = elements - j * s->lanes;
@@ -124,24 +111,31 @@ static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const
     }
 }
 
-/* `count` stores of neighbours in memory, the first at run[0]. */
-static void store_transposed(emitter *e, const emit_strided *run, int count) {
-    shape s = {.lanes = run->lanes, .rows = 2, .block = (int)(16 / run->size)};
+static const emit_strided *strided_at(tir_strided *const *store, int i) {
+    return (const emit_strided *)store[i];
+}
+
+void emit_transposed(void *user, tir_strided *const *store, int count) {
+    emitter *e = user;
+    const emit_strided *run = strided_at(store, 0);
+    shape s = {.lanes = run->s.lanes, .rows = 2, .block = (int)(16 / run->s.size)};
     while (s.rows < count) s.rows *= 2;
     if (s.block > s.lanes) s.block = s.lanes;
     s.blocks = s.lanes / s.block;
     s.inner = s.rows < s.block ? s.rows : s.block;
     s.outer = s.rows / s.inner;
     LLVMValueRef v[ROWS_MAX];
-    for (int i = 0; i < s.rows; i++) v[i] = i < count ? run[i].value : LLVMGetPoison(LLVMTypeOf(run->value));
+    for (int i = 0; i < s.rows; i++)
+        v[i] = i < count ? strided_at(store, i)->value : LLVMGetPoison(LLVMTypeOf(run->value));
+    emit_at(e, e->top);
     transpose(e, v, &s);
-    bool dense = run->stride == run->size * count && s.rows == count && s.outer == 1 && !run->non_temporal;
-    if (dense && (run->active == s.lanes || e->device->machine.masked)) {
+    bool dense = run->s.stride == run->s.size * count && s.rows == count && s.outer == 1 && !run->non_temporal;
+    if (dense && (run->s.active == s.lanes || e->device->machine.masked)) {
         store_interleaved(e, v, &s, run);
         return;
     }
     int parts = s.blocks / s.outer, columns = s.block / s.inner; /* of a vector; of a block */
-    for (int lane = 0; lane < run->active; lane++) {
+    for (int lane = 0; lane < run->s.active; lane++) {
         int block = lane / s.block, column = lane % s.block;
         LLVMValueRef vector = v[block / parts * s.inner + column / columns];
         int from = block % parts * s.outer * s.block + column % columns * s.inner;
@@ -150,17 +144,18 @@ static void store_transposed(emitter *e, const emit_strided *run, int count) {
 }
 
 static void store_lanes(emitter *e, const emit_strided *s) {
-    for (int i = 0; i < s->active; i++) {
+    for (int i = 0; i < s->s.active; i++) {
         LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false);
         LLVMValueRef one = LLVMBuildExtractElement(e->builder, s->value, lane, "");
-        LLVMSetAlignment(LLVMBuildStore(e->builder, one, address(e, s, i)), (unsigned)s->size);
+        LLVMSetAlignment(LLVMBuildStore(e->builder, one, address(e, s, i)), (unsigned)s->s.size);
     }
 }
 
 /* Stores the lanes of several vectors with equal strides by a loop: the vectors are written to the stack, and an iteration copies a lane of
  * each. As fast as extracting lanes from registers, and the code is shorter by the number of lanes. */
-static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
-    int64_t size = s->size, bytes = size * s->lanes;
+static void store_lanes_rolled(emitter *e, tir_strided *const *store, int count) {
+    const emit_strided *s = strided_at(store, 0);
+    int64_t size = s->s.size, bytes = size * s->s.lanes;
     emit_at(e, 0);
     LLVMValueRef room = LLVMBuildAlloca(e->builder, LLVMArrayType2(e->i8, (uint64_t)(bytes * count)), "");
     LLVMSetAlignment(room, TIR_BUFFER_ALIGNMENT);
@@ -168,7 +163,7 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     for (int i = 0; i < count; i++) {
         LLVMValueRef offset = emit_i64(e, i * bytes);
         LLVMValueRef at = LLVMBuildGEP2(e->builder, e->i8, room, &offset, 1, "");
-        LLVMSetAlignment(LLVMBuildStore(e->builder, s[i].value, at), (unsigned)size);
+        LLVMSetAlignment(LLVMBuildStore(e->builder, strided_at(store, i)->value, at), (unsigned)size);
     }
     LLVMBasicBlockRef before = e->level[e->top].block, loop = emit_block(e, "lanes"), after = emit_block(e, "after");
     LLVMBuildBr(e->builder, loop);
@@ -176,151 +171,33 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     LLVMValueRef lane = LLVMBuildPhi(e->builder, e->i64, ""), zero = emit_i64(e, 0);
     LLVMAddIncoming(lane, &zero, &before, 1);
     LLVMValueRef from = LLVMBuildMul(e->builder, lane, emit_i64(e, size), "");
-    LLVMValueRef to = LLVMBuildMul(e->builder, lane, s->step.llvm ? s->step.llvm : emit_i64(e, s->stride), "");
+    LLVMValueRef to = LLVMBuildMul(e->builder, lane, s->step.llvm ? s->step.llvm : emit_i64(e, s->s.stride), "");
     from = LLVMBuildGEP2(e->builder, e->i8, room, &from, 1, "");
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(s->value));
     LLVMValueRef base = NULL, pointer = NULL;
     for (int i = 0; i < count; i++) {
-        if (s[i].pointer != base) pointer = LLVMBuildGEP2(e->builder, e->i8, base = s[i].pointer, &to, 1, "");
-        LLVMValueRef source = emit_i64(e, i * bytes), there = emit_i64(e, s[i].displacement);
+        const emit_strided *one = strided_at(store, i);
+        if (one->pointer != base) pointer = LLVMBuildGEP2(e->builder, e->i8, base = one->pointer, &to, 1, "");
+        LLVMValueRef source = emit_i64(e, i * bytes), there = emit_i64(e, one->s.displacement);
         source = LLVMBuildGEP2(e->builder, e->i8, from, &source, 1, "");
-        LLVMValueRef one = LLVMBuildLoad2(e->builder, element, source, "");
-        LLVMSetAlignment(one, (unsigned)size);
+        LLVMValueRef value = LLVMBuildLoad2(e->builder, element, source, "");
+        LLVMSetAlignment(value, (unsigned)size);
         there = LLVMBuildGEP2(e->builder, e->i8, pointer, &there, 1, "");
-        LLVMSetAlignment(LLVMBuildStore(e->builder, one, there), (unsigned)size);
+        LLVMSetAlignment(LLVMBuildStore(e->builder, value, there), (unsigned)size);
     }
     LLVMValueRef next = LLVMBuildAdd(e->builder, lane, emit_i64(e, 1), "");
-    LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, emit_i64(e, s->active), "");
+    LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, emit_i64(e, s->s.active), "");
     LLVMBuildCondBr(e->builder, more, loop, after);
     LLVMAddIncoming(lane, &next, &loop, 1);
     e->level[e->top].block = after;
     emit_at(e, e->top);
 }
 
-/* Makes the stores that have no neighbours, lane by lane. */
-static void store_separately(emitter *e, const emit_strided *s, int count) {
-    for (int first = 0, end; first < count; first = end) {
-        end = first + 1;
-        while (end < count && s[end].stride == s[first].stride && s[end].step.llvm == s[first].step.llvm &&
-               s[end].active == s[first].active && LLVMTypeOf(s[end].value) == LLVMTypeOf(s[first].value))
-            end++;
-        if ((end - first) * s[first].active > LANE_STORES)
-            store_lanes_rolled(e, &s[first], end - first);
-        else
-            for (int i = first; i < end; i++) store_lanes(e, &s[i]);
-    }
-}
-
-/* Makes `count` stores that are neighbours in memory, in transposed blocks; if masks are expensive, of 2^n stores each. */
-static void store_run(emitter *e, const emit_strided *run, int count) {
+void emit_separate(void *user, tir_strided *const *store, int count, bool looped) {
+    emitter *e = user;
     emit_at(e, e->top);
-    while (count > 0) {
-        int rows = count, limit = run->lanes < ROWS_MAX ? run->lanes : ROWS_MAX;
-        if (rows > limit) rows = limit;
-        if (rows > 1 && !e->device->machine.masked)
-            while (rows & (rows - 1)) rows &= rows - 1;
-        if (rows > 1)
-            store_transposed(e, run, rows);
-        else
-            store_lanes(e, run);
-        run += rows;
-        count -= rows;
-    }
-}
-
-/* ---- delayed stores */
-
-/* Sorts each class of stores (see same_class), whose members are adjacent, by address. */
-static void sort_class(emit_strided *s, int count) {
-    for (int i = 1; i < count; i++) {
-        emit_strided one = s[i];
-        int at = i;
-        while (at > 0 && same_class(&s[at - 1], &one) && s[at - 1].displacement > one.displacement) {
-            s[at] = s[at - 1];
-            at--;
-        }
-        s[at] = one;
-    }
-}
-
-static void gather_classes(emit_strided *s, int count) {
-    for (int first = 0, end; first < count; first = end) {
-        end = first + 1;
-        for (int i = end; i < count; i++) {
-            if (!same_class(&s[first], &s[i])) continue;
-            emit_strided one = s[i];
-            memmove(&s[end + 1], &s[end], (size_t)(i - end) * sizeof *s);
-            s[end++] = one;
-        }
-    }
-}
-
-static bool follows(const emit_strided *a, const emit_strided *b) {
-    return same_class(a, b) && b->displacement == a->displacement + a->size;
-}
-
-void emit_flush(emitter *e) {
-    emit_strided *s = e->held.data;
-    int count = (int)e->held.count;
-    if (!count) return;
-    gather_classes(s, count);
-    sort_class(s, count);
-    int separate = 0;
-    for (int first = 0, end; first < count; first = end) {
-        end = first + 1;
-        while (end < count && follows(&s[end - 1], &s[end])) end++;
-        if (end - first > 1)
-            store_run(e, &s[first], end - first);
-        else
-            s[separate++] = s[first];
-    }
-    emit_at(e, e->top);
-    store_separately(e, s, separate);
-    e->held.count = 0;
-}
-
-void emit_flush_buffer(emitter *e, uint32_t buffer) {
-    for (uint32_t i = 0; i < e->held.count; i++) {
-        if (e->held.data[i].buffer != buffer) continue;
-        emit_flush(e);
-        return;
-    }
-}
-
-/* Can two stores to one buffer touch the same element? Not if lanes with a step cover separate intervals of one dimension, or if the
- * addresses differ by a constant that is no multiple of the stride within the active lanes. */
-static bool overlap(const emit_strided *a, const emit_strided *b) {
-    bool along = a->step.llvm && b->step.llvm && a->dimension == b->dimension && a->base == b->base;
-    if (along && (a->first + a->active <= b->first || b->first + b->active <= a->first)) return false;
-    if (a->pointer != b->pointer || a->stride != b->stride || a->step.llvm != b->step.llvm) return true;
-    int64_t distance = a->displacement - b->displacement;
-    if (a->step.llvm) return distance == 0;
-    int active = a->active > b->active ? a->active : b->active;
-    return distance % a->stride == 0 && distance / a->stride < active && distance / a->stride > -active;
-}
-
-/* Makes the last delayed stores at once if they are a whole block of neighbours. */
-static void store_whole_block(emitter *e) {
-    uint32_t count = e->held.count;
-    const emit_strided *last = &e->held.data[count - 1];
-    uint32_t rows = (uint32_t)(last->lanes < ROWS_MAX ? last->lanes : ROWS_MAX);
-    if (count < rows) return;
-    for (uint32_t i = count - rows; i + 1 < count; i++)
-        if (!follows(&e->held.data[i], &e->held.data[i + 1])) return;
-    store_run(e, &e->held.data[count - rows], (int)rows);
-    e->held.count -= rows;
-}
-
-void emit_hold(emitter *e, const emit_strided *store) {
-    for (uint32_t i = 0; i < e->held.count; i++) {
-        const emit_strided *other = &e->held.data[i];
-        if (other->buffer != store->buffer || !overlap(other, store)) continue;
-        emit_flush(e);
-        break;
-    }
-    lib_vec_push(e->arena, &e->held, *store);
-    if (e->held.count == HELD_MAX)
-        emit_flush(e);
+    if (looped && strided_at(store, 0)->lane_loop)
+        store_lanes_rolled(e, store, count);
     else
-        store_whole_block(e);
+        for (int i = 0; i < count; i++) store_lanes(e, strided_at(store, i));
 }

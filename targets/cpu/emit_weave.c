@@ -8,7 +8,7 @@
 static void mark(emitter *e, emit_weave *w) {
     LLVMBasicBlockRef block = e->level[e->top].block;
     if (w->count == 0) w->block = block;
-    w->broken |= w->block != block || e->held.count || w->count > EMIT_WOVEN_MAX;
+    w->broken |= w->block != block || e->waiting.count || w->count > EMIT_WOVEN_MAX;
     if (!w->broken) w->last[w->count++] = LLVMGetLastInstruction(block);
 }
 

@@ -242,6 +242,46 @@ static void run_level(checked *c, int level, const int64_t *params, guarded *inp
     target_cpu.unload(device, module);
 }
 
+static const char *print(checked *c, const tir_kernel *kernel) {
+    lib_text text;
+    lib_text_init(&text, &c->arena);
+    tir_kernel_print(&text, kernel);
+    return text.data;
+}
+
+/* The words of all stores that say how they are made. */
+static const char *ways_of(checked *c, const char *text) {
+    lib_text ways;
+    lib_text_init(&ways, &c->arena);
+    lib_text_add(&ways, "");
+    for (const char *at = text; (at = strchr(at, ' ')) != NULL; at++)
+        if (strncmp(at, " transpose.", 11) == 0 || strncmp(at, " lanes.", 7) == 0)
+            lib_text_format(&ways, "%.*s", (int)strcspn(at + 1, " ") + 1, at);
+    return ways.data;
+}
+
+/* The text of what tir_vectorise makes of the kernel, if it is legal, parses back to something that is right and says the same of stores; a
+ * mistake is a mistake even of a kernel that may be refused. */
+static void check_text(const char *text, int level) {
+    static const int64_t none[MAX_BUFFERS];
+    checked c;
+    volatile bool made = false;
+    memset(&c, 0, sizeof c);
+    lib_arena_init(&c.arena, &lib_libc_allocator, &c.scope);
+    if (LIB_ENTER(&c.scope)) {
+        parse(&c, text, none, true);
+        tir_kernel *vectors = tir_vectorise(&c.arena, c.kernel, &devices[level].machine);
+        made = true;
+        tir_kernel_verify(&c.scope, vectors, NULL, NULL);
+        const char *printed = print(&c, vectors);
+        parse(&c, printed, none, true);
+        assert_string_equal(ways_of(&c, printed), ways_of(&c, print(&c, c.kernel)));
+    } else if (made) {
+        fail_msg("%s", c.scope.error.message);
+    }
+    lib_arena_free(&c.arena);
+}
+
 /* What tir_vectorise makes of the kernel: verified, and interpreted with the last lanes first. */
 static void run_vectors(checked *c, int level, const int64_t *params, guarded *inputs, guarded *want) {
     guarded got[MAX_BUFFERS];
@@ -281,6 +321,7 @@ static void check(checked *c, const char *text, const int64_t *params, fill how,
     tir_interpret_options options = {.check = true};
     if (tir_interpret(c->kernel, buffers, params, &options, &lib_libc_allocator, &error) != DLC_OK)
         lib_raise(&c->scope, error.status, "%s: interpreter: %s", c->kernel->name, error.message);
+    for (int level = 0; level < LEVELS && verify; level++) check_text(text, level);
     for (int level = 0; level < LEVELS && verify; level++) run_vectors(c, level, params, inputs, want);
     for (int level = 0; level < LEVELS; level++)
         for (int at_start = 0; at_start < 2; at_start++) run_level(c, level, params, inputs, want, at_start);

@@ -117,7 +117,8 @@ static void list(writer *w, int levels) {
 }
 
 static void store(writer *w) {
-    switch (pick(w, 5)) {
+    switch (pick(w, 6)) {
+    case 5: put(w, "t[%s, p*4 + %s] = ", w->in_j ? "j" : "1", w->in_i ? "i" : "0"); break;
     case 0: put(w, "y[p*%d + %s, %s] = ", w->rows, w->in_i ? "i" : "0", w->in_j ? "j" : "1"); break;
     case 1: put(w, "s[%s] = ", w->in_j ? "j" : "2"); break;
     case 2:
@@ -189,7 +190,7 @@ static void write_kernel(writer *w, uint64_t seed) {
     w->columns = columns[pick(w, 8)];
     w->maximum = pick(w, 2);
     put(w,
-        "kernel random(x: f32[32, 96] arg, n: i32[32, 96] arg, y: f32[16, 48] arg, r: f32[%d, %d] reg, s: f32[48] stack, "
+        "kernel random(x: f32[32, 96] arg, n: i32[32, 96] arg, y: f32[16, 48] arg, t: f32[48, 20] arg, r: f32[%d, %d] reg, s: f32[48] stack, "
         "m: f32[1] reg)\nphase tasks=4 task=p {\n",
         w->rows, w->columns > 3 ? w->columns : 4);
     put(w, "for i in 0..%d unroll { for j in 0..%d vec { r[i, j] = x[p + i, j] } }\n", w->rows,
