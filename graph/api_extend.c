@@ -710,7 +710,7 @@ static void define_operator(graph_registration *r) {
     op->class_ = o->call ? GRAPH_OPAQUE : GRAPH_COMPOSITE;
     graph_notation_define(d, o->shape, o->expression);
     if (o->has_effects) op->algebra = GRAPH_IMPURE;
-    if (o->expand) op->expand = expand_by_host;
+    if (o->expand) op->expand = expand_by_host, op->precision = GRAPH_NARROW;
     if (o->call) d->invoke = invoke_by_host;
     if (o->shape_function) {
         op->results = o->result_count ? o->result_count : 1;

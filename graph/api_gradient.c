@@ -1,17 +1,20 @@
-/* <dlc/gradient.h>: derivatives for hosts. */
+/* <dlc/gradient.h>: derivatives and mixed precision for hosts. */
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/origin.h"
+#include "graph/precision.h"
 
 #include <dlc/gradient.h>
 
-/* The arguments of all four calls. y: results, or the loss; x: with respect to which; vectors: cotangents of y or tangents of x. */
+/* The arguments of all calls. y: results, or the loss; x: with respect to which; vectors: cotangents of y or tangents of x. */
 typedef struct request {
     const char *call;
     int results, count, vectors, outputs;
     const dlc_value *y, *x, *vector;
     dlc_value *out;
+    /* dlc_mixed_precision */
+    dlc_dtype narrow;
     void (*derive)(graph *g, const struct request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
                    graph_id *out);
 } request;
@@ -86,25 +89,31 @@ static void poison(const request *r) {
     for (int i = 0; r->out && i < r->outputs; i++) r->out[i] = graph_poison();
 }
 
-/* The graph of the first value; all others must be of it. Poisoned arguments give poisoned results: their mistake is recorded. */
-static void perform(request *r) {
+/* The graph of the first value; all others must be of it. Sets *handle, NULL if there is none; false: an argument is poisoned. */
+static bool find_graph(const request *r, dlc_graph **handle) {
     const dlc_value *lists[] = {r->y, r->x, r->vector};
     const int counts[] = {r->results, r->count, r->vectors};
-    dlc_graph *handle = NULL;
-    poison(r);
+    *handle = NULL;
     for (int l = 0; l < 3; l++)
         for (int i = 0; lists[l] && i < counts[l]; i++) {
-            if (!lists[l][i].graph && lists[l][i].id) return;
-            if (!handle && dlc_value_ok(lists[l][i])) handle = lists[l][i].graph;
+            if (!lists[l][i].graph && lists[l][i].id) return false;
+            if (!*handle && dlc_value_ok(lists[l][i])) *handle = lists[l][i].graph;
         }
-    if (!handle) {
+    return true;
+}
+
+/* Poisoned arguments give poisoned results: their mistake is recorded. Results may lie where arguments do. */
+static void perform(request *r) {
+    dlc_graph *handle;
+    const bool good = find_graph(r, &handle);
+    if (good && !handle) {
         lib_error error;
         lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: no argument belongs to a living graph", r->call);
         graph_context_fail(NULL, &error);
-        return;
     }
-    if (!graph_handle_usable(handle, r->call, false)) return;
-    if (graph_handle_work(handle, work, r) != DLC_OK) poison(r);
+    if (!good || !handle || !graph_handle_usable(handle, r->call, false) ||
+        graph_handle_work(handle, work, r) != DLC_OK)
+        poison(r);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */
@@ -213,5 +222,27 @@ void dlc_hvp(dlc_value loss, int count, const dlc_value *x, const dlc_value *dir
                  .outputs = count,
                  .out = out,
                  .derive = derive_hvp};
+    perform(&r);
+}
+
+static void mix(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                graph_id *out) {
+    (void)x, (void)vector;
+    if (r->narrow != DLC_F16 && r->narrow != DLC_BF16)
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: narrow is %s, expected f16 or bf16", r->call,
+                  (unsigned)r->narrow < DLC_DTYPE_COUNT ? lib_dtypes[r->narrow].name : "no element type");
+    graph_mix_precision(g, r->narrow, r->results, y, out);
+    for (int i = 0; i < r->results; i++)
+        if (out[i] != y[i]) name_after(g, out[i], y[i], lib_dtypes[r->narrow].name);
+}
+
+void dlc_mixed_precision(int count, const dlc_value *y, dlc_dtype narrow, dlc_value *out) {
+    request r = {.call = "dlc_mixed_precision",
+                 .results = count,
+                 .y = y,
+                 .outputs = count,
+                 .out = out,
+                 .narrow = narrow,
+                 .derive = mix};
     perform(&r);
 }

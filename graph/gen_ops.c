@@ -592,6 +592,8 @@ static void print_reference_row(const graph_op *op) {
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
     printf(" Gradient: %s.", gradient_text(op));
+    if (op->precision == GRAPH_NARROW) printf(" Mixed precision: products are narrow.");
+    if (op->precision == GRAPH_FOLLOWS) printf(" Mixed precision: narrow where only products read the result.");
     print_accuracy(op);
     printf("\n");
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");

@@ -85,6 +85,16 @@ enum {
     GRAPH_BY_NUMBERS = 128 /* composites: the expansion is faster for numeric than for symbolic sizes */
 };
 
+/* What mixed precision does with f32 values (graph/precision.h). */
+typedef enum graph_precision {
+    /* computed as they are */
+    GRAPH_WIDE,
+    /* sums of products: of narrow operands, with f32 results. A row without the attribute `result` is expanded, since it holds such rows */
+    GRAPH_NARROW,
+    /* rounding the operands to a narrower type gives the bits that rounding the results gives */
+    GRAPH_FOLLOWS
+} graph_precision;
+
 typedef enum graph_attribute_kind {
     GRAPH_ATTR_INTEGER,
     GRAPH_ATTR_FLOAT,
@@ -270,6 +280,7 @@ struct graph_op {
     void (*partial)(graph_rule *rule);
     /* why there is no reverse mode, and what to use instead; NULL: there is one */
     const char *refused;
+    graph_precision precision;
     void (*reference)(const graph_reference *reference);
     /* Error propagation, if it differs from the default of the class: graph/bound.h. */
     graph_bound (*bound)(const graph_bound_node *node);

@@ -286,58 +286,63 @@ static void partial_gelu(graph_rule *rule) {
 #define SAMPLES(name, range) \
     name "(T[17, 23]" range ")\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[2, 1, 3, 1, 2, 5])"
 
-/* name, dtypes, derivative (NULL: that of the expansion), tolerance in ulp, samples, doc, attributes */
+/* name, dtypes, derivative (NULL: that of the expansion), mixed precision, tolerance in ulp, samples, doc, attributes */
 #define ACTIVATION_TABLE(X)                                                                                           \
-    X(relu, "number", partial_relu, 0, SAMPLES("relu", ""), "max(x, 0); NaN stays NaN. ONNX Relu.", NONE)             \
-    X(relu6, "number", NULL, 0, SAMPLES("relu6", ""), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.", NONE)       \
-    X(leaky_relu, "float", NULL, 2, SAMPLES("leaky_relu", "") "\nleaky_relu(T[67], slope=0.3)",                       \
+    X(relu, "number", partial_relu, GRAPH_FOLLOWS, 0, SAMPLES("relu", ""), "max(x, 0); NaN stays NaN. ONNX Relu.",    \
+      NONE)                                                                                                           \
+    X(relu6, "number", NULL, GRAPH_FOLLOWS, 0, SAMPLES("relu6", ""),                                                  \
+      "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.", NONE)                                                       \
+    X(leaky_relu, "float", NULL, GRAPH_WIDE, 2, SAMPLES("leaky_relu", "") "\nleaky_relu(T[67], slope=0.3)",           \
       "x < 0 ? slope*x : x. ONNX LeakyRelu.", REAL("slope", "0.01", "factor of negative x"))                          \
-    X(elu, "float", NULL, 5, SAMPLES("elu", "") "\nelu(T[67], alpha=0.7)",                                            \
+    X(elu, "float", NULL, GRAPH_WIDE, 5, SAMPLES("elu", "") "\nelu(T[67], alpha=0.7)",                                \
       "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.", REAL("alpha", "1.0", "what -y tends to for lowest x"))             \
-    X(gelu, "float", partial_gelu, 64,                                                                                \
+    X(gelu, "float", partial_gelu, GRAPH_WIDE, 64,                                                                    \
       "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",        \
       "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                 \
       "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3))). Its error is small beside 1 (exact and in f32: 5 units in "   \
       "the last place, or beside larger results), not beside the tiny results of far negative x. ONNX Gelu; "         \
       "Hendrycks and Gimpel 2016.",                                                                                   \
       APPROXIMATE)                                                                                                    \
-    X(hard_sigmoid, "float", NULL, 16,                                                                                \
+    X(hard_sigmoid, "float", NULL, GRAPH_WIDE, 16,                                                                    \
       SAMPLES("hard_sigmoid", " in -2..6") "\nhard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                  \
       "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.", REAL("alpha", "0.2", "slope"),                             \
       REAL("beta", "0.5", "value at 0"))                                                                              \
-    X(hard_swish, "float", NULL, 4, SAMPLES("hard_swish", ""),                                                        \
+    X(hard_swish, "float", NULL, GRAPH_WIDE, 4, SAMPLES("hard_swish", ""),                                            \
       "x*min(max(x + 3, 0), 6)/6; -0 at -inf. ONNX HardSwish.", NONE)                                                 \
-    X(softplus, "float", partial_softplus, 6, SAMPLES("softplus", ""),                                                \
+    X(softplus, "float", partial_softplus, GRAPH_WIDE, 6, SAMPLES("softplus", ""),                                    \
       "log(1 + exp(x)), without overflow. ONNX Softplus.", NONE)                                                      \
-    X(softsign, "float", NULL, 4, SAMPLES("softsign", " in -3..6"), "x/(1 + |x|). ONNX Softsign.", NONE)              \
-    X(thresholded_relu, "float", NULL, 0,                                                                             \
+    X(softsign, "float", NULL, GRAPH_WIDE, 4, SAMPLES("softsign", " in -3..6"), "x/(1 + |x|). ONNX Softsign.", NONE)  \
+    X(thresholded_relu, "float", NULL, GRAPH_WIDE, 0,                                                                 \
       SAMPLES("thresholded_relu", " in -3..6") "\nthresholded_relu(T[9], alpha=0.25)",                                \
       "x > alpha ? x : 0. ONNX ThresholdedRelu.", REAL("alpha", "1.0", "greatest x that becomes 0"))                  \
-    X(shrink, "float", NULL, 2, SAMPLES("shrink", " in -3..6") "\nshrink(T[67] in -3..3, lambda=1.0, bias=1.0)",      \
+    X(shrink, "float", NULL, GRAPH_WIDE, 2,                                                                           \
+      SAMPLES("shrink", " in -3..6") "\nshrink(T[67] in -3..3, lambda=1.0, bias=1.0)",                                \
       "x < -lambda ? x + bias : x > lambda ? x - bias : 0: hard without bias, soft with bias lambda. ONNX Shrink.",   \
       REAL("lambda", "0.5", "what is not beyond it becomes 0"), REAL("bias", "0.0", "what the rest moves towards 0")) \
-    X(celu, "float", NULL, 16, SAMPLES("celu", " in -3..6") "\ncelu(T[67] in -3..3, alpha=0.7)",                      \
+    X(celu, "float", NULL, GRAPH_WIDE, 16, SAMPLES("celu", " in -3..6") "\ncelu(T[67] in -3..3, alpha=0.7)",          \
       "x < 0 ? alpha*(exp(x/alpha) - 1) : x. ONNX Celu; Barron 2017.",                                                \
       REAL("alpha", "1.0", "what -y tends to for lowest x"))                                                          \
-    X(selu, "float", NULL, 16, SAMPLES("selu", " in -3..6") "\nselu(T[67] in -3..3, alpha=0.7, gamma=2.0)",           \
+    X(selu, "float", NULL, GRAPH_WIDE, 16,                                                                            \
+      SAMPLES("selu", " in -3..6") "\nselu(T[67] in -3..3, alpha=0.7, gamma=2.0)",                                    \
       "gamma*(x < 0 ? alpha*(exp(x) - 1) : x). ONNX Selu; Klambauer et al. 2017.",                                    \
       REAL("alpha", "1.6732632423543772", "what -y/gamma tends to for lowest x"),                                     \
       REAL("gamma", "1.0507009873554805", "slope of positive x"))                                                     \
-    X(mish, "float", NULL, 16, SAMPLES("mish", " in -3..6") "\nmish(T[67] in -120..20)",                              \
+    X(mish, "float", NULL, GRAPH_WIDE, 16, SAMPLES("mish", " in -3..6") "\nmish(T[67] in -120..20)",                  \
       "x*tanh(log(1 + exp(x))); -0 at -inf. ONNX Mish; Misra 2019.", NONE)                                            \
-    X(quick_gelu, "float", NULL, 16, SAMPLES("quick_gelu", " in -3..6") "\nquick_gelu(T[67] in -2..4, alpha=1.0)",    \
+    X(quick_gelu, "float", NULL, GRAPH_WIDE, 16,                                                                      \
+      SAMPLES("quick_gelu", " in -3..6") "\nquick_gelu(T[67] in -2..4, alpha=1.0)",                                   \
       "x*logistic(alpha*x); at infinities its limits. Hendrycks and Gimpel 2016.",                                    \
       REAL("alpha", "1.702", "steepness"))                                                                            \
-    X(log_sigmoid, "float", NULL, 16, SAMPLES("log_sigmoid", " in -3..6"), "log(logistic(x)). PyTorch LogSigmoid.",   \
-      NONE)                                                                                                           \
-    X(hard_tanh, "float", NULL, 1,                                                                                    \
+    X(log_sigmoid, "float", NULL, GRAPH_WIDE, 16, SAMPLES("log_sigmoid", " in -3..6"),                                \
+      "log(logistic(x)). PyTorch LogSigmoid.", NONE)                                                                  \
+    X(hard_tanh, "float", NULL, GRAPH_FOLLOWS, 1,                                                                     \
       SAMPLES("hard_tanh", " in -3..6") "\nhard_tanh(T[67] in -3..3, low=-0.5, high=2.0)",                            \
       "min(max(x, low), high). PyTorch Hardtanh.", REAL("low", "-1.0", "least result"),                               \
       REAL("high", "1.0", "greatest"))                                                                                \
-    X(tanh_shrink, "float", NULL, 4096, SAMPLES("tanh_shrink", " in -3..6"),                                          \
+    X(tanh_shrink, "float", NULL, GRAPH_WIDE, 4096, SAMPLES("tanh_shrink", " in -3..6"),                              \
       "x - tanh(x), computed so: exact to units of the last place of x, not of the result. PyTorch Tanhshrink.", NONE)
 
-#define X(name_, dtypes_, partial_, tolerance_, samples_, doc_, ...)                                                  \
+#define X(name_, dtypes_, partial_, precision_, tolerance_, samples_, doc_, ...)                                      \
     static void expand_##name_(graph_expand *e) {                                                                     \
         dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                   \
         e->result[0] = graph_cast(e->g, activate_##name_(e->g, graph_widen(e->g, e->input[0]), e->attribute), dtype); \
@@ -345,7 +350,7 @@ static void partial_gelu(graph_rule *rule) {
 ACTIVATION_TABLE(X)
 #undef X
 #ifdef DLC_REFERENCE
-#define X(name_, dtypes_, partial_, tolerance_, samples_, doc_, ...)                    \
+#define X(name_, dtypes_, partial_, precision_, tolerance_, samples_, doc_, ...)        \
     static void reference_##name_(const graph_reference *r) {                           \
         for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)              \
             r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute); \
@@ -357,10 +362,11 @@ ACTIVATION_TABLE(X)
 #define FORM(name_, inputs_, operands_, dtypes_, tolerance_) \
     COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .tolerance = tolerance_
 
-#define X(name_, dtypes_, partial_, tolerance_, samples_, doc_, ...)               \
+#define X(name_, dtypes_, partial_, precision_, tolerance_, samples_, doc_, ...)   \
     static const graph_op row_##name_ = {FORM(name_, 1, "x", dtypes_, tolerance_), \
                                          .attribute = {__VA_ARGS__},               \
                                          .partial = partial_,                      \
+                                         .precision = precision_,                  \
                                          .infer = infer_same,                      \
                                          .samples = samples_,                      \
                                          .doc = doc_,                              \
@@ -387,6 +393,6 @@ static const graph_op row_glu = {
         "bilinear (none). Dauphin et al. 2017; Shazeer 2020.",
 };
 
-#define X(name_, dtypes_, partial_, tolerance_, samples_, doc_, ...) &row_##name_,
+#define X(name_, dtypes_, partial_, precision_, tolerance_, samples_, doc_, ...) &row_##name_,
 const graph_op *const graph_ops_activation[] = {ACTIVATION_TABLE(X) & row_prelu, &row_glu, NULL};
 #undef X

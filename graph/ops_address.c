@@ -389,6 +389,7 @@ static const graph_op row_col2im = {
 static const graph_op row_center_crop_pad = {
     FORM(center_crop_pad, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result along the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that shape speaks of; empty: all"}},
     .samples = "center_crop_pad(T[10, 7], shape=[5, 12])\ncenter_crop_pad(T[3, 11, 2], shape=[4], axes=[1])\n"

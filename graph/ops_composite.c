@@ -679,6 +679,7 @@ static const graph_op row_batch_norm = {
 
 static const graph_op row_linear = {
     FORM(linear, 2, 3, "x w [bias]", "float", 2),
+    .precision = GRAPH_NARROW,
     .attribute = {{"transposed", GRAPH_ATTR_BOOL, NULL, "false", "w is [out, in] instead of [in, out]"}},
     .infer = infer_linear,
     .bound = GRAPH_REFERENCE(graph_bound_contraction),

@@ -826,6 +826,7 @@ static void reference_einsum(const graph_reference *r) {
 static const graph_op row_dot_general = {
     PRIMITIVE_ROW(dot_general, GRAPH_CONTRACT, 2, 2, 1, "x w", "number c64"),
     .structure = GRAPH_CONTRACTS,
+    .precision = GRAPH_NARROW,
     .attribute = {{"batch_x", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of x"},
                   {"batch_w", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of w, in the order of those of x"},
                   {"contract_x", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of x"},
@@ -869,6 +870,7 @@ static const graph_op row_dot_general = {
 static const graph_op row_dot = {
     COMPOSITE_ROW(dot, 2, 2, 1, "x w", "number c64"),
     .linear = 3,
+    .precision = GRAPH_NARROW,
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_dot,
     .tolerance = 1,
@@ -884,6 +886,7 @@ static const graph_op row_matmul = {
     COMPOSITE_ROW(matmul, 2, 2, 1, "x w", "number c64"),
     .aliases = "mm bmm",
     .linear = 3,
+    .precision = GRAPH_NARROW,
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_matmul,
     .tolerance = 1,
@@ -905,6 +908,7 @@ static const graph_op row_matmul = {
 static const graph_op row_einsum = {
     COMPOSITE_ROW(einsum, 1, -1, 1, "x", "number c64"),
     .linear = UINT32_MAX,
+    .precision = GRAPH_NARROW,
     .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL,
                    "labels of the operands' axes, and of the result's: ij,jk->ik"}},
     .infer = infer_einsum,

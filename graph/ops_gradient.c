@@ -39,6 +39,7 @@ static const graph_op row_stop_gradient = {
     .linear = 1,
     .infer = graph_infer_map,
     .bound = GRAPH_REFERENCE(graph_bound_same_steps),
+    .precision = GRAPH_FOLLOWS,
     .samples = UNARY("stop_gradient"),
     .doc =
         "x, which derivatives treat as a constant: none passes to what x was computed from. JAX lax.stop_gradient, PyTorch detach.",

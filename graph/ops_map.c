@@ -306,6 +306,7 @@ static const graph_op row_neg = {
     .dtypes = "number c64",
     .algebra = GRAPH_INVOLUTION,
     .infer = graph_infer_map,
+    .precision = GRAPH_FOLLOWS,
     .samples = UNARY("neg"),
     .doc = "-x; integers wrap (the lowest one is its own negative). StableHLO negate.",
 };
@@ -316,6 +317,7 @@ static const graph_op row_abs = {
     .dtypes = "number c64",
     .algebra = GRAPH_IDEMPOTENT,
     .infer = infer_abs,
+    .precision = GRAPH_FOLLOWS,
     .samples = UNARY("abs"),
     .doc =
         "|x|; the lowest integer wraps to itself. Of c64 the f32 sqrt(real^2 + imag^2), without overflow on the way. StableHLO abs.",
@@ -559,18 +561,16 @@ static const graph_op row_select = {
     .aliases = "where",
     .dtypes = "all",
     .infer = infer_select,
+    .precision = GRAPH_FOLLOWS,
     .samples = CONDITION("select"),
     .doc = "condition ? a : b by elements; condition is bool. StableHLO select.",
 };
 
 static const graph_op row_clamp = {
-    MAP(clamp, 3, "low x high"),
-    .partial = partial_clamp,
-    .aliases = "clip",
-    .dtypes = "number",
-    .infer = graph_infer_map,
-    .samples = TERNARY("clamp"),
-    .doc = "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.",
+    MAP(clamp, 3, "low x high"), .partial = partial_clamp,
+    .aliases = "clip",           .dtypes = "number",
+    .infer = graph_infer_map,    .precision = GRAPH_FOLLOWS,
+    .samples = TERNARY("clamp"), .doc = "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.",
 };
 
 static const graph_op row_cast = {

@@ -269,6 +269,7 @@ static void reference_eye(const graph_reference *r) {
 static const graph_op row_depth_to_space = {
     FORM(depth_to_space, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {BLOCK_ATTRIBUTES},
     .samples = "depth_to_space(T[2, 8, 3, 5], block=2)\ndepth_to_space(T[1, 18, 2, 3], block=3, mode=column_first)\n"
                "depth_to_space(T[0, 4, 2, 2], block=2)\ndepth_to_space(T[1, 3, 2, 2], block=1)",
@@ -279,6 +280,7 @@ static const graph_op row_depth_to_space = {
 static const graph_op row_space_to_depth = {
     FORM(space_to_depth, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {BLOCK_ATTRIBUTES},
     .samples = "space_to_depth(T[2, 2, 6, 10], block=2)\nspace_to_depth(T[1, 2, 6, 9], block=3, mode=column_first)\n"
                "space_to_depth(T[1, 0, 4, 2], block=2)",
@@ -288,6 +290,7 @@ static const graph_op row_space_to_depth = {
 static const graph_op row_roll = {
     FORM(roll, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"shift", GRAPH_ATTR_INTEGERS, NULL, NULL, "by how many elements, one for each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to roll"}},
     .bound = GRAPH_REFERENCE(graph_bound_picked),
@@ -298,6 +301,7 @@ static const graph_op row_roll = {
 static const graph_op row_tile = {
     FORM(tile, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"repeats", GRAPH_ATTR_DIMS, NULL, NULL, "how often x stands along each dimension"}},
     .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "tile(T[3, 5], repeats=[2, 3])\ntile(T[7], repeats=[1])\ntile(T[2, 1, 3], repeats=[1, 4, 2])\n"
@@ -307,6 +311,7 @@ static const graph_op row_tile = {
 static const graph_op row_trilu = {
     FORM(trilu, 1, "x", "any"),
     .linear = 1,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"upper", GRAPH_ATTR_BOOL, NULL, "true",
                    "keep what lies on and above the diagonal; else on and below"},
                   {"diagonal", GRAPH_ATTR_INTEGER, NULL, "0", "number of the diagonal: column less row"}},

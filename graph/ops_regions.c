@@ -577,6 +577,7 @@ static const graph_op row_roi_align = {
 static const graph_op row_deformable_convolution = {
     .aliases = "deform_conv",
     SAMPLE_FORM(deformable_convolution, 3, 5, "x w offset [mask] [bias]", "f32 f64", 64),
+    .precision = GRAPH_NARROW,
     .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the windows; empty: 1"},
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0"},

@@ -691,6 +691,7 @@ static const graph_op row_reshape = {
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .structure = GRAPH_REGROUPS,
     GRAPH_LINEAR(1, transpose_reshape),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
         "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
@@ -706,6 +707,7 @@ static const graph_op row_transpose = {
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .structure = GRAPH_PERMUTES,
     GRAPH_LINEAR(1, transpose_transpose),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
         "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
@@ -718,6 +720,7 @@ static const graph_op row_broadcast = {
     FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .structure = GRAPH_REPEATS,
     GRAPH_LINEAR(1, transpose_broadcast),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
     .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
@@ -733,6 +736,7 @@ static const graph_op row_reverse = {
     .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_reverse),
     .algebra = GRAPH_INVOLUTION,
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
     .samples =
         "reverse(T[5, 7], axes=[1])\nreverse(T[], axes=[])\nreverse(T[13], axes=[-1])\nreverse(T[3, 0], axes=[0, 1])\n"
@@ -743,6 +747,7 @@ static const graph_op row_slice = {
     FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .structure = GRAPH_SELECTS,
     GRAPH_LINEAR(1, transpose_slice),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
                    "first index of each axis; negative constants count from the end"},
                   {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
@@ -760,6 +765,7 @@ static const graph_op row_pad = {
     FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "all"),
     .structure = GRAPH_PADS,
     GRAPH_JOINTLY_LINEAR(transpose_pad),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
                    "elements before the first, per axis; negative ones are removed"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
@@ -779,6 +785,7 @@ static const graph_op row_pad_repeat = {
     FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_pad_repeat),
+    .precision = GRAPH_FOLLOWS,
     .attribute =
         {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
          {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
@@ -800,6 +807,7 @@ static const graph_op row_concat = {
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
     .structure = GRAPH_JOINS,
     GRAPH_JOINTLY_LINEAR(transpose_concat),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"

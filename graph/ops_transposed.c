@@ -272,6 +272,7 @@ static void reference_convolution_transposed(const graph_reference *r) {
 static const graph_op row_convolution_transposed = {
     COMPOSITE_ROW(convolution_transposed, 2, 2, 1, "x w", "number"),
     .aliases = "conv_transpose",
+    .precision = GRAPH_NARROW,
     .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance in the result of neighbours in x; empty: 1"},
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements removed before the first of the result; empty: 0"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements removed after the last of the result; empty: 0"},

@@ -903,6 +903,7 @@ static const graph_op row_convolution = {
     PRIMITIVE_ROW(convolution, GRAPH_CONTRACT, 2, 2, 1, "x w", "number"),
     .aliases = "conv",
     .structure = GRAPH_CONVOLVES,
+    .precision = GRAPH_NARROW,
     .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
@@ -947,6 +948,7 @@ static const graph_op row_convolution_weights = {
     .results = 1,
     .operands = "x y",
     .dtypes = "number",
+    .precision = GRAPH_NARROW,
     .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
@@ -1031,6 +1033,7 @@ static const graph_op row_reduce_window = {
 
 static const graph_op row_max_pool = {
     COMPOSITE_ROW(max_pool, 1, 1, 1, "x", "number"),
+    .precision = GRAPH_FOLLOWS,
     .attribute = {POOL_WINDOW, POOL_STRIDE, POOL_CEIL},
     .infer = infer_pool,
     .bound = GRAPH_REFERENCE(graph_bound_window),

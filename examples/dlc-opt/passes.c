@@ -5,6 +5,7 @@
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
+#include "graph/precision.h"
 #include "tir/expr.h"
 
 #include <stdio.h>
@@ -119,6 +120,10 @@ static graph *pass_jvp(lib_arena *arena, const graph *g, const int64_t *values) 
     (void)values;
     return graph_add_tangents(arena, g);
 }
+static graph *pass_mixed_precision(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    return graph_with_mixed_precision(arena, g, DLC_BF16);
+}
 
 static const struct {
     const char *name, *doc;
@@ -131,10 +136,11 @@ static const struct {
     {"bind", "numbers for symbols", true, pass_bind},
     {"gradient", "outputs x.gradient: derivatives of the first output by each float input", false, pass_gradient},
     {"jvp", "inputs x.tangent, outputs y.tangent: directional derivatives of the outputs", false, pass_jvp},
+    {"mixed_precision", "products of f32 become products of bf16 with f32 sums", false, pass_mixed_precision},
 };
 
 void list_passes(void) {
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) printf("    %-12s %s\n", passes[i].name, passes[i].doc);
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) printf("    %-15s %s\n", passes[i].name, passes[i].doc);
 }
 
 static void run_passes(lib_arena *arena, const graph *g, const options *o, const int64_t *values) {

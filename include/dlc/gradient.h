@@ -1,5 +1,5 @@
-/* Derivatives: values of a graph with respect to other values of it, as further values of the same graph. Included in addition to
- * <dlc/dlc.h>, whose conventions hold.
+/* Derivatives: values of a graph with respect to other values of it, as further values of the same graph; mixed precision. Included in
+ * addition to <dlc/dlc.h>, whose conventions hold.
  *
  *   dlc_value loss = ...;                                    one element of a float type
  *   dlc_value gradients[2];
@@ -46,6 +46,19 @@ DLC_API void dlc_jvp(int count, const dlc_value *x, const dlc_value *tangents, i
 /* The Hessian of the loss times a vector: out[i] = sum over k of (d^2 loss / d x[i] d x[k]) direction[k], of the shape and type of x[i]: the
  * jvp of the gradient (Pearlmutter 1994). direction[k]: shape and type of x[k]. */
 DLC_API void dlc_hvp(dlc_value loss, int count, const dlc_value *x, const dlc_value *direction, dlc_value *out);
+
+/* out[i] = y[i] computed in mixed precision, of the same type: products (contractions, convolutions, those of attention and of recurrent
+ * layers) take operands rounded to `narrow`, DLC_BF16 or DLC_F16, and give f32 sums; so do those in sub-graphs. Everything else is
+ * computed in f32 as before: sums of exponentials, statistics, losses, powers. Moves and choices of elements that only products read are
+ * narrow, which changes no bit; the operator reference says which. What is not f32 (inputs in other types, f64) stays as it is, and so do
+ * operators with effects, and those that count sizes, with what they depend on. y: values of float types of one graph;
+ * out may be y.
+ *
+ *   dlc_mixed_precision(1, &loss, DLC_BF16, &loss);          inputs and parameters stay f32
+ *   dlc_gradient(loss, 2, (dlc_value[]){w, b}, gradients);   f32; products of the derivatives are narrow, too
+ *
+ * The range of f16 is small: derivatives below 6e-8 in it become 0. Multiply the loss by a power of 2, and divide the gradients by it. */
+DLC_API void dlc_mixed_precision(int count, const dlc_value *y, dlc_dtype narrow, dlc_value *out);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* <dlc/gradient.h>: derivatives through the public header, against differences in double precision, closed forms and tables; what a host may
- * do wrong. Each row's rule is tested by conformance/gradient.c. */
+/* <dlc/gradient.h>: derivatives through the public header, against differences in double precision, closed forms and tables; mixed
+ * precision; what a host may do wrong. Each row's rule is tested by conformance/gradient.c. */
 #include "api/support.h"
 
 #include <dlc/eager.h>
@@ -338,6 +338,126 @@ static void test_eager(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- mixed precision ------------------------------------------------------------------------------------------------------ */
+
+enum { IMAGES = 5, WEIGHTS = 10 };
+
+/* Dimensions of the parameters: convolution, linear, norm, projections of attention, recurrent layer, head. */
+static const struct {
+    int rank;
+    int64_t shape[4];
+    float scale;
+} weights[WEIGHTS] = {
+    {4, {4, 1, 3, 3}, 1},   {2, {16, 16}, 0.5f},   {1, {16}, 1},       {1, {16}, 1},   {2, {16, 48}, 0.5f},
+    {3, {1, 32, 16}, 0.5f}, {3, {1, 32, 8}, 0.5f}, {2, {1, 64}, 0.5f}, {2, {8, 3}, 1}, {1, {3}, 1}};
+
+static int64_t elements_of(int weight) {
+    int64_t count = 1;
+    for (int d = 0; d < weights[weight].rank; d++) count *= weights[weight].shape[d];
+    return count;
+}
+
+static dlc_value third(dlc_value all, int which) {
+    dlc_value part = dlc_slice(all, 3, DIMS(SIZE(0), SIZE(0), SIZE(16 * which)), 3,
+                               DIMS(SIZE(IMAGES), SIZE(4), SIZE(16 * which + 16)));
+    return dlc_transpose(dlc_reshape(part, 4, DIMS(SIZE(IMAGES), SIZE(4), SIZE(2), SIZE(8))), 4, SHAPE(0, 2, 1, 3));
+}
+
+/* Mean cross entropy of images [IMAGES, 1, 8, 8] by a convolution, attention between its channels, and a recurrent layer over them. */
+static dlc_value several_layers(dlc_graph *g, const dlc_value *w) {
+    dlc_convolution_options padded = DLC_CONVOLUTION_OPTIONS_INIT;
+    dlc_max_pool_options apart = DLC_MAX_POOL_OPTIONS_INIT;
+    padded.low = padded.high = SHAPE(1, 1);
+    padded.low_count = padded.high_count = 2;
+    apart.stride = SHAPE(2, 2);
+    apart.stride_count = 2;
+    dlc_value x = dlc_input(g, "x", DLC_F32, 4, DIMS(SIZE(IMAGES), SIZE(1), SIZE(8), SIZE(8)));
+    dlc_value labels = dlc_input(g, "labels", DLC_I64, 1, DIMS(SIZE(IMAGES))), state[3];
+    x = dlc_max_pool_with(dlc_relu(dlc_convolution_with(x, w[0], &padded)), 2, SHAPE(2, 2), &apart);
+    x = dlc_linear(dlc_reshape(x, 3, DIMS(SIZE(IMAGES), SIZE(4), SIZE(16))), w[1], DLC_NONE);
+    dlc_value all = dlc_matmul(dlc_layer_norm(x, w[2], w[3], -1), w[4]);
+    dlc_value y =
+        dlc_transpose(dlc_attention(third(all, 0), third(all, 1), third(all, 2), DLC_NONE), 4, SHAPE(0, 2, 1, 3));
+    x = dlc_add(x, dlc_reshape(y, 3, DIMS(SIZE(IMAGES), SIZE(4), SIZE(16))));
+    dlc_lstm(dlc_transpose(x, 3, SHAPE(1, 0, 2)), w[5], w[6], w[7], DLC_NONE, DLC_NONE, DLC_NONE, DLC_NONE, 3, state);
+    y = dlc_linear(dlc_reshape(state[1], 2, DIMS(SIZE(IMAGES), SIZE(8))), w[8], w[9]);
+    return dlc_mean(dlc_cross_entropy(y, labels, 1), 0, NULL);
+}
+
+/* Loss and gradients, out[1 + elements of all weights], with products of that type. */
+static void run_several_layers(const char *target, dlc_dtype narrow, float *out) {
+    dlc_context *context = open_context(target, NULL);
+    dlc_graph *g = new_graph(context);
+    dlc_value w[WEIGHTS], y[1 + WEIGHTS];
+    char name[8];
+    for (int i = 0; i < WEIGHTS; i++) {
+        dlc_dim dim[4];
+        for (int d = 0; d < weights[i].rank; d++) dim[d] = (dlc_dim){weights[i].shape[d], NULL};
+        snprintf(name, sizeof name, "w%d", i);
+        w[i] = dlc_input(g, name, DLC_F32, weights[i].rank, dim);
+    }
+    y[0] = several_layers(g, w);
+    if (narrow != DLC_F32) dlc_mixed_precision(1, y, narrow, y);
+    dlc_gradient(y[0], WEIGHTS, w, y + 1);
+    for (int i = 0; i <= WEIGHTS; i++) CHECK(dlc_value_dtype(y[i]) == DLC_F32);
+    add_outputs(g, 1 + WEIGHTS, y);
+    dlc_program *program = compile(context, g);
+    float x[IMAGES * 64], data[4096], *at = data, *to = out;
+    int64_t labels[IMAGES] = {0, 1, 2, 0, 1};
+    tensor in[WEIGHTS + 2], results[1 + WEIGHTS];
+    const DLTensor *inputs[WEIGHTS + 2];
+    dlc_output_slot slots[1 + WEIGHTS] = {{&make_tensor(&results[0], DLC_F32, to++, 0, NULL)->dl, NULL}};
+    fill(x, IMAGES * 64, 11);
+    for (int i = 0; i < WEIGHTS; i++) {
+        const int64_t count = elements_of(i);
+        fill(at, (size_t)count, 20 + (uint32_t)i);
+        for (int64_t k = 0; k < count; k++) at[k] *= weights[i].scale;
+        inputs[i] = &make_tensor(&in[i], DLC_F32, at, weights[i].rank, weights[i].shape)->dl;
+        slots[1 + i] =
+            (dlc_output_slot){&make_tensor(&results[1 + i], DLC_F32, to, weights[i].rank, weights[i].shape)->dl, NULL};
+        at += count, to += count;
+    }
+    inputs[WEIGHTS] = F32(&in[WEIGHTS], x, IMAGES, 1, 8, 8);
+    inputs[WEIGHTS + 1] = &make_tensor(&in[WEIGHTS + 1], DLC_I64, labels, 1, SHAPE(IMAGES))->dl;
+    OK(context, dlc_run(program, NULL, inputs, WEIGHTS + 2, slots, 1 + WEIGHTS));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* The distance of a to b beside b. */
+static double distance(const float *a, const float *b, int64_t count) {
+    double apart = 0, length = 0;
+    for (int64_t i = 0; i < count; i++) {
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        length += (double)b[i] * b[i];
+    }
+    return sqrt(apart / length);
+}
+
+static void test_mixed_precision(void **state) {
+    (void)state;
+    static const struct {
+        dlc_dtype dtype;
+        double bound;
+    } narrow[] = {{DLC_BF16, 0.05}, {DLC_F16, 0.006}};
+    float wide[4096], mixed[4096];
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_context_destroy(context);
+        run_several_layers(all_targets[t], DLC_F32, wide);
+        for (int i = 0; i < 2; i++) {
+            const float *a = mixed + 1, *b = wide + 1;
+            run_several_layers(all_targets[t], narrow[i].dtype, mixed);
+            CHECK(mixed[0] != wide[0] && fabsf(mixed[0] - wide[0]) < narrow[i].bound * fabsf(wide[0]));
+            for (int k = 0; k < WEIGHTS; a += elements_of(k), b += elements_of(k), k++)
+                if (!(distance(a, b, elements_of(k)) < narrow[i].bound))
+                    failed("%s, type %d, gradient %d: distance %g", all_targets[t], (int)narrow[i].dtype, k,
+                           distance(a, b, elements_of(k)));
+        }
+    }
+}
+
 /* ---- mistakes ------------------------------------------------------------------------------------------------------------ */
 
 static void host_function(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
@@ -404,6 +524,26 @@ static void negative_count(dlc_context *context, dlc_graph *g, dlc_value x) {
     dlc_gradient(sum(x), -1, &x, NULL);
 }
 
+static dlc_value mixed(dlc_value x, dlc_dtype narrow) {
+    dlc_mixed_precision(1, &x, narrow, &x);
+    return x;
+}
+static void mixed_integer(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)x;
+    mixed(dlc_input(g, "i", DLC_I32, 1, DIMS(SIZE(3))), DLC_BF16);
+}
+static void mixed_type(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    mixed(x, DLC_F32);
+}
+static void mixed_graphs(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)g;
+    dlc_graph *other = new_graph(context);
+    dlc_value y[] = {x, dlc_input(other, "z", DLC_F32, 1, DIMS(SIZE(3)))};
+    dlc_mixed_precision(2, y, DLC_F16, y);
+    dlc_graph_destroy(other);
+}
+
 static const mistake mistakes[] = {
     {"an integer", "dlc_gradient: variable 0 (i) is i32[3], expected a float type or c64", DLC_INVALID_ARGUMENT,
      of_integer},
@@ -417,6 +557,10 @@ static const mistake mistakes[] = {
     {"a host function", "<- exp <- custom_call <- x", DLC_UNSUPPORTED, through_host_function},
     {"results at NULL", "dlc_gradient: results are NULL", DLC_INVALID_ARGUMENT, null_results},
     {"a negative count", "dlc_gradient: -1 values variable at a count below 0", DLC_INVALID_ARGUMENT, negative_count},
+    {"an integer result", "dlc_mixed_precision: result 0 (i) is i32[3], expected a float type or c64",
+     DLC_INVALID_ARGUMENT, mixed_integer},
+    {"a wide type", "dlc_mixed_precision: narrow is f32, expected f16 or bf16", DLC_INVALID_ARGUMENT, mixed_type},
+    {"results of two graphs", "a value of another graph", DLC_INVALID_ARGUMENT, mixed_graphs},
 };
 
 static void test_mistakes(void **state) {
@@ -464,10 +608,10 @@ static void test_refused_memory(void **state) {
     for (int64_t left = 0; !done; left++) {
         dlc_graph *g = new_graph(context);
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(3), SIZE(5)));
-        dlc_value loss = sum(dlc_mul(dlc_softmax(x, 1), dlc_gelu(x))), y;
+        dlc_value loss = sum(dlc_matmul(dlc_softmax(x, 0), dlc_gelu(dlc_transpose(x, 2, SHAPE(1, 0))))), y;
         CHECK(dlc_graph_status(g) == DLC_OK);
         atomic_store(&c.left, left);
-        y = gradient_of(loss, x);
+        y = gradient_of(mixed(loss, DLC_BF16), x);
         atomic_store(&c.left, -1);
         done = dlc_value_ok(y);
         CHECK(done || dlc_graph_status(g) == DLC_OUT_OF_MEMORY);
@@ -482,6 +626,7 @@ int main(void) {
         cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),  cmocka_unit_test(test_network),
         cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),  cmocka_unit_test(test_eager),
         cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison), cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_mixed_precision),
     };
     return cmocka_run_group_tests_name("gradients of the public API", tests, NULL, NULL);
 }

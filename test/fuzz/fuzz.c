@@ -1,4 +1,4 @@
-/* Random graphs, every third with gradients, interpreter against cpu (or DLC_TEST_TARGET): fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
+/* Random graphs, every third with gradients, half of these in mixed precision, interpreter against cpu (or DLC_TEST_TARGET): fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
  * crash or a loop without end costs one graph; a graph that fails is made smaller while it fails in the same way, printed
  * and kept in build/fuzz. With DLC_FUZZ_SHOW the texts are printed before they run. A file's name instead of SECONDS runs
  * that one text; with "shrink" after it, makes it smaller. */
@@ -166,7 +166,7 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
         memcpy(s->text, text, strlen(text) + 1);
         if (s->number % 3 == 1 && !refused[0] && !is_through_onnx()) {
             snprintf(s->report.stage, sizeof s->report.stage, "gradients");
-            char *more = gen_with_gradients(text, refused);
+            char *more = gen_with_gradients(text, s->number % 2, refused);
             if (more && strlen(more) < TEXT_MAX) memcpy(s->text, more, strlen(more) + 1);
             free(more);
         }

@@ -1,13 +1,14 @@
-/* A random graph with the gradients of the sum of its outputs by its inputs. */
+/* A random graph with the gradients of the sum of its outputs by its inputs, on request in mixed precision. */
 #ifndef TEST_FUZZ_GENERATE_GRADIENT_H
 #define TEST_FUZZ_GENERATE_GRADIENT_H
 
 #include "fuzz/case.h"
 #include "graph/build.h"
 #include "graph/gradient.h"
+#include "graph/precision.h"
 
-/* The graph with a first output, the sum of the others' elements; NULL: none of them is of a float type. */
-static inline graph *gen_with_loss(lib_arena *arena, const graph *from) {
+/* The graph with a first output, the sum of the others' elements, if `mixed` with products in bf16; NULL: none of them is of a float type. */
+static inline graph *gen_with_loss(lib_arena *arena, const graph *from, bool mixed) {
     graph *g = graph_copy(arena, from);
     graph_id loss = 0;
     for (uint32_t i = 0; i < g->outputs.count; i++) {
@@ -17,6 +18,7 @@ static inline graph *gen_with_loss(lib_arena *arena, const graph *from) {
         loss = loss ? graph_add(g, loss, part) : part;
     }
     if (!loss) return NULL;
+    if (mixed) graph_mix_precision(g, DLC_BF16, 1, &loss, &loss);
     graph_new_output(g, "loss", loss);
     const uint32_t last = g->outputs.count - 1;
     g->outputs.data[last] = g->outputs.data[0];
@@ -28,7 +30,7 @@ static inline graph *gen_with_loss(lib_arena *arena, const graph *from) {
 
 /* The text with gradients; NULL: it has none, because of its types or of an operator that does not differentiate. Another error than that is
  * put into `refused`. Caller frees. */
-static inline char *gen_with_gradients(const char *text, char refused[CASE_MESSAGE]) {
+static inline char *gen_with_gradients(const char *text, bool mixed, char refused[CASE_MESSAGE]) {
     lib_scope scope;
     lib_arena arena;
     char *volatile out = NULL;
@@ -38,7 +40,7 @@ static inline char *gen_with_gradients(const char *text, char refused[CASE_MESSA
         lib_text printed;
         const char *body = strchr(text, '\n') + 1; /* after the line that says how to run it */
         lib_lexer_init(&lexer, &arena, "generated", body, strlen(body));
-        const graph *g = gen_with_loss(&arena, graph_parse(&arena, &lexer));
+        const graph *g = gen_with_loss(&arena, graph_parse(&arena, &lexer), mixed);
         if (g && g->inputs.count + 2 * g->outputs.count < CASE_TENSORS) {
             g = graph_add_gradients(&arena, g);
             lib_text_init(&printed, &arena);

@@ -1,4 +1,4 @@
-/* The facts that rows state about themselves, which passes rely on: structures with their attributes, linearity. */
+/* The facts that rows state about themselves, which passes rely on: structures with their attributes, linearity, precision. */
 #include "graph/rows.h"
 
 #include <math.h>
@@ -212,7 +212,110 @@ static void test_linear(void **state) {
     assert_int_equal(wrong, 0);
 }
 
+/* ---- precision -------------------------------------------------------------------------------------------------------- */
+
+/* The nearest number of 8 digits, ties to even: bf16 without its limits. */
+static double rounded(double x) {
+    int exponent;
+    const double digits = frexp(x, &exponent);
+    return isfinite(x) ? ldexp(nearbyint(ldexp(digits, 8)), exponent - 8) : x;
+}
+
+static void round_all(graph_reference_tensor *t) {
+    for (int64_t i = 0; lib_dtype_is_float(t->dtype) && i < elements_of(t); i++) t->data[i] = rounded(t->data[i]);
+}
+
+/* Runs on rounded operands what was computed on others, whose results are then rounded: are the results the same? */
+static bool commutes_with_rounding(trial *t) {
+    graph_reference_tensor before[RESULTS_MAX], after[RESULTS_MAX];
+    bool same = true;
+    run(t, 0, t->operand[0].data, before);
+    for (int k = 0; k < t->s.operands; k++)
+        if (t->operand[k].rank >= 0) round_all(&t->operand[k]);
+    run(t, 0, t->operand[0].data, after);
+    for (int r = 0; r < t->results; r++) {
+        round_all(&before[r]);
+        for (int64_t i = 0; i < elements_of(&after[r]); i++)
+            same = same && (before[r].data[i] == after[r].data[i] || isnan(after[r].data[i]));
+    }
+    return same;
+}
+
+/* Does the graph, or a sub-graph, have sums of products of f32? */
+static bool has_products(const graph *g) {
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->op->precision == GRAPH_NARROW && graph_shape_of(g, node->first)->dtype == DLC_F32) return true;
+    }
+    for (uint32_t i = 0; i < g->subgraphs.count; i++)
+        if (has_products(g->subgraphs.data[i])) return true;
+    return false;
+}
+
+/* Transforms and solutions of equations, which are to be accurate although they are sums of products. */
+static bool is_accurate(const graph_op *op) {
+    static const char *const names[] = {"dft", "stft", "istft", "expm", "svd", "pinv", "lstsq"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(op->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* A fact of the row on the f32 sample: rows that follow commute with rounding, wide ones hold no products. */
+static bool precision_holds(trial *t, const graph_op *op) {
+    if (op->precision == GRAPH_FOLLOWS) return commutes_with_rounding(t);
+    if (op->precision == GRAPH_NARROW || op->class_ != GRAPH_COMPOSITE || is_accurate(op)) return true;
+    graph *g = graph_new(t->arena, NULL);
+    graph_id input[SAMPLE_OPERANDS] = {0};
+    for (int i = 0; i < t->s.operands; i++) {
+        const graph_reference_tensor *x = &t->operand[i];
+        graph_shape shape = {.dtype = x->dtype, .rank = x->rank};
+        for (int d = 0; d < x->rank; d++) shape.dim[d] = tir_index(g->pool, x->dim[d]);
+        if (x->rank >= 0) input[i] = graph_new_input(g, "x", &shape);
+    }
+    const graph_id first = graph_emit(g, op, t->s.operands, input, t->s.attribute);
+    if (graph_shape_of(g, first)->dtype != DLC_F32) return true;
+    graph_new_output(g, "y", first);
+    return !has_products(graph_decompose(t->arena, g));
+}
+
+static bool sample_holds(const graph_op *op, const char *line, size_t length) {
+    lib_scope scope;
+    lib_arena arena;
+    volatile bool holds = true; /* a sample may be refused for f32 */
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        bool varies;
+        trial *t = LIB_NEW(&arena, trial);
+        t->arena = &arena;
+        prepare(t, op, sample_line(&arena, line, length, DLC_F32, &varies));
+        holds = precision_holds(t, op);
+    }
+    lib_arena_free(&arena);
+    return holds;
+}
+
+static void test_precision(void **state) {
+    (void)state;
+    int wrong = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) {
+            const graph_op *op = *row;
+            bool holds = true;
+            if (!graph_op_accepts(op, DLC_F32) || !op->reference) continue;
+            for (const char *line = op->samples; holds && line && *line;) {
+                const size_t length = strcspn(line, "\n");
+                holds = sample_holds(op, line, length);
+                line += length + (line[length] == '\n');
+            }
+            if (holds) continue;
+            print_error("%s: precision is not what its samples show\n", op->name);
+            wrong++;
+        }
+    assert_int_equal(wrong, 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_structures), cmocka_unit_test(test_linear)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_structures), cmocka_unit_test(test_linear),
+                                       cmocka_unit_test(test_precision)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
