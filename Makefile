@@ -318,7 +318,7 @@ $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_p
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run $(OUT)/bin/dlc-opt
 # What makes cases and runs them, on the whole library.
-$(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
+$(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours train) $(all_layers)
 $(conformance_parts): $(OUT)/test/conformance/conformance
 	$(Q)ln -sf conformance $@
 # One program of several files.
@@ -334,7 +334,7 @@ $(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
 $(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
 $(OUT)/test/golden/cuda $(OUT)/test/golden/cuda_choices: $(OUT)/test/tir/scheduled.o
-$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements random_graphs shape)
+$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements random_graphs shape train)
 # The real headers are compared with our declarations where they are installed.
 $(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
 

@@ -11,7 +11,7 @@
 
 /* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
 
-enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 32, BENCH_MAX_PEERS = 8 };
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 192, BENCH_MAX_RESULTS = 192, BENCH_MAX_PEERS = 8 };
 
 typedef struct bench_shape {
     /* the line, single spaces: the name of the case */
@@ -63,6 +63,8 @@ typedef struct bench_problem {
     double flops;
     /* minimum of bytes that a call must move; 0: all operands and results once */
     double bytes;
+    /* of results, beside their greatest magnitude; 0: by their type */
+    double tolerance;
 } bench_problem;
 
 /* ---- element types: elements.c ------------------------------------------------------------------------------------------ */
@@ -101,6 +103,8 @@ typedef struct bench_times {
 typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
+    /* runs `calls` times and returns the seconds, for what runs in another process; NULL: `run` is called, and the time taken here */
+    double (*time)(void *state, int64_t calls);
     void *state;
     /* a peer that is no longer measured once a few samples show that it is much slower */
     bool may_leave;
@@ -169,6 +173,7 @@ enum {
     BENCH_SEPARATE,               /* ours, as separate programs */
     BENCH_DIRECT,                 /* ours, without Winograd: lines with the flag winograd */
     BENCH_ALONE,                  /* ours on one thread, if the case runs on several */
+    BENCH_FORWARD,                /* ours, the loss alone: steps of training */
     BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS
 };
@@ -214,6 +219,8 @@ typedef struct bench_peer {
     void *(*prepare)(const bench_problem *problem, char *note, size_t note_size);
     void (*run)(void *state);
     void (*release)(void *state);
+    /* NULL, or as bench_contestant's */
+    double (*time)(void *state, int64_t calls);
 } bench_peer;
 
 /* The function that a plug-in exports. */

@@ -4,12 +4,13 @@
 
 # What `make peers` unpacks; used when it is there. ONEDNN=PREFIX: another oneDNN 3, with include/ and lib/ (built with OpenMP).
 PEERS_DIR     ?= $(BUILD)/peers
-peers_size    := 275 MB to download (ONNX Runtime, OpenVINO, OpenBLAS, oneDNN), 205 MB on disk
+peers_size    := 415 MB to download (ONNX Runtime, OpenVINO, OpenBLAS, oneDNN, JAX), 640 MB on disk
 # The wheels that file $(1) lists, into folder $(2).
 wheels_of      = python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
                  --implementation cp --abi cp311 --abi none --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
                  --platform manylinux1_x86_64 -r $(1) -d $(2)
 peers_wheels   = $(call wheels_of,bench/requirements.txt,$(PEERS_DIR)/wheels)
+peers_jax      = python3 -m pip install --quiet --no-deps --require-hashes --only-binary=:all: --target $(PEERS_DIR)/jax -r bench/requirements_jax.txt
 
 # ONEDNN_SOURCE=FOLDER of oneDNN's source: built (many minutes) instead of taking the wheel's.
 peers_onednn   = cmake -S $(ONEDNN_SOURCE) -B $(PEERS_DIR)/onednn-build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_LIBDIR=lib \
@@ -22,13 +23,15 @@ peers:
 	@CC='$(CC)' .ci/setup peers || echo 'Going on: of these, what is missing is not measured.'
 	@echo 'Wheels for $(PEERS_DIR): $(peers_size)'
 	@echo 'Command: $(peers_wheels)'
+	@echo 'Command: $(peers_jax)'
 	$(if $(ONEDNN_SOURCE),@echo 'Command: $(peers_onednn)')
 	@if [ -n '$(NO_INSTALL)' ]; then echo 'NO_INSTALL is set: nothing was installed.' >&2; exit 1; fi
 	@mkdir -p $(PEERS_DIR)/wheels
 	$(Q)$(peers_wheels)
 	$(Q)rm -rf $(foreach p,onnxruntime openvino openblas onednn,$(PEERS_DIR)/$(p))
 	$(Q)python3 bench/unpack_wheels.py peers $(PEERS_DIR)/wheels $(PEERS_DIR)
-	$(Q)rm -rf $(PEERS_DIR)/wheels
+	$(Q)rm -rf $(PEERS_DIR)/wheels $(PEERS_DIR)/jax
+	$(Q)$(peers_jax) || echo 'Going on: JAX is not measured.'
 	$(if $(ONEDNN_SOURCE),$(Q)rm -rf $(PEERS_DIR)/onednn; $(peers_onednn))
 	@du -sh $(PEERS_DIR)
 
@@ -49,6 +52,9 @@ bench_peers  += openblas
 endif
 ifneq ($(wildcard $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1),)
 bench_peers  += onnxruntime
+endif
+ifneq ($(wildcard $(PEERS_DIR)/jax/jax/version.py),)
+bench_peers  += jax
 endif
 ifneq ($(call bench_has,libxsmm_smmdispatch,libxsmm.h),)
 bench_peers  += libxsmm
@@ -77,6 +83,9 @@ peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libs
 peer_needs_onnxruntime      := $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1
 peer_source_onnxruntime     := peer_onnxruntime onnxruntime onnx_blocks onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
+peer_needs_jax              := $(PEERS_DIR)/jax/jax/version.py
+peer_source_jax             := peer_jax
+peer_flags_jax               = -DBENCH_JAX='"$(abspath $(PEERS_DIR)/jax)"' -DBENCH_JAX_SCRIPT='"$(abspath bench/train_jax.py)"'
 peer_source_libxsmm         := peer_libxsmm
 peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
 peer_source_fftw            := peer_fftw
@@ -107,10 +116,10 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary varying
+bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary train varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 cliff_objects := $(patsubst %,$(OUT)/bench/%.o,choice_list cliffs measure random_graphs roof stats)
-choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choice_list choices contest elements graphs measure ours shape stats)
+choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choice_list choices contest elements graphs measure ours shape stats train)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
@@ -142,7 +151,7 @@ bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUIL
 .PHONY: bench bench-short bench-build
 bench-build: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
 bench: bench-build
-	@$(call bench_run,$(if $(FILTER),,--random) bench/shapes.txt bench/variants.txt); $(bench_see_inside)
+	@$(call bench_run,$(if $(FILTER),,--random) bench/shapes.txt bench/variants.txt bench/train.txt); $(bench_see_inside)
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
 

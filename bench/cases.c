@@ -14,7 +14,8 @@ static int64_t product(int rank, const int64_t *dims) {
     return n;
 }
 
-static void fill(bench_operand *o, double low, double high) {
+void bench_operand_fill(bench_operand *o) {
+    const double low = o->low, high = o->high;
     uint64_t state = 88172645463325252u + o->bytes;
     int64_t n = product(o->rank, o->dims);
     for (int64_t i = 0; i < n; i++) {
@@ -35,7 +36,7 @@ void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, con
     size_t room = (operand->bytes + 4095) / 4096 * 4096;
     operand->data = aligned_alloc(4096, room ? room : 4096);
     if (!operand->data) abort();
-    fill(operand, low, high);
+    bench_operand_fill(operand);
 }
 
 static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims, double low,
@@ -758,15 +759,20 @@ static const bench_case_kind kinds[] = {
     {"move", "slice", build_slice, {0}},
     {"move", "broadcast", build_broadcast, {0}},
     {"block", NULL, bench_build_block, {0}},
+    {"train", NULL, bench_build_train, {0}},
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
     bench_types types;
     if (!bench_types_of(&types, shape)) return NULL;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    size_t i = 0;
+    for (; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
-            return kinds[i].build == bench_build_block && !bench_block_parts(shape) ? NULL : &kinds[i];
-    return NULL;
+            break;
+    if (i == sizeof kinds / sizeof *kinds || (kinds[i].build == bench_build_block && !bench_block_parts(shape)) ||
+        (kinds[i].build == bench_build_train && !bench_trains(shape)))
+        return NULL;
+    return &kinds[i];
 }
 
 static void build_case(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,

@@ -25,6 +25,8 @@ typedef struct bench_builder {
     /* of a block: builds only these steps; NULL: all. Then the builder also sets the block's value for each operand and result: */
     const bench_steps *steps;
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
+    /* A step of training: by result, the operand in whose place it is written (0: none); the operand that is the rate. */
+    int replaced[BENCH_MAX_RESULTS], rate;
 } bench_builder;
 
 typedef void bench_build_function(bench_builder *b);
@@ -52,11 +54,18 @@ void bench_case_release(bench_builder *b);
 /* Creates an operand or result with data; values are spread evenly over [low, high), always the same. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
                           double high);
+/* Its first data again. */
+void bench_operand_fill(bench_operand *operand);
 
 /* For builders of other files: the next operand, spread over [low, high); the next result. */
 dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims,
                              double low, double high);
 void bench_case_result(bench_builder *b, dlc_value value);
+
+/* train.c: kind `train`; of its line the loss alone. */
+bench_build_function bench_build_train, bench_build_forward;
+/* Is the line's network known? */
+bool bench_trains(const bench_shape *shape);
 
 /* block_graphs.c: kind `block`. */
 bench_build_function bench_build_block;

@@ -74,7 +74,7 @@ typedef struct field {
     int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
-    bench_programs *ours, *separate, *alone, *direct;
+    bench_programs *ours, *separate, *alone, *direct, *forward;
     peer_side sides[BENCH_MAX_PEERS];
     copy copied;
     row_copies rows;
@@ -98,7 +98,9 @@ static void enter_peers(field *f, bench_rivals rivals) {
     for (int i = 0; i < f->arena->peer_count; i++) {
         if (!wanted(rivals, i)) continue;
         f->sides[i] = prepare_peer(f->arena->peers[i], problem, f->arena->threads);
-        if (f->sides[i].state) enter(f, i, f->sides[i].peer->run, f->sides[i].state, f->sides[i].note);
+        if (!f->sides[i].state) continue;
+        enter(f, i, f->sides[i].peer->run, f->sides[i].state, f->sides[i].note);
+        f->contestants[f->count - 1].time = f->sides[i].peer->time;
     }
 }
 
@@ -147,6 +149,13 @@ static void enter_direct(field *f, const bench_case_kind *kind, const bench_shap
     if (f->direct) enter(f, BENCH_DIRECT, bench_programs_run, f->direct, "");
 }
 
+static void enter_forward(field *f, const bench_shape *shape) {
+    bench_build_function *const build = bench_build_forward;
+    char reason[512] = "";
+    f->forward = bench_programs_prepare(f->arena->context, NULL, &build, 1, shape, reason, sizeof reason);
+    if (f->forward) enter(f, BENCH_FORWARD, bench_programs_run, f->forward, "");
+}
+
 /* Prepares all contestants. False: libdlc cannot run the case, and the reason was printed. */
 static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, bench_rivals rivals) {
     *f = (field){.arena = arena};
@@ -172,6 +181,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
     if (moves && strcmp(shape->name, "gather") == 0 && wanted(rivals, BENCH_ROWS)) enter_row_copies(f, problem);
     if (options.winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
+    if (kind->build == bench_build_train && wanted(rivals, BENCH_FORWARD)) enter_forward(f, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
     return true;
@@ -184,6 +194,7 @@ static void dismiss(field *f) {
     if (f->separate) bench_programs_release(f->separate);
     if (f->alone) bench_programs_release(f->alone);
     if (f->direct) bench_programs_release(f->direct);
+    if (f->forward) bench_programs_release(f->forward);
     free(f->copied.from.data);
     free(f->copied.to.data);
     free(f->rows.to.data);
@@ -230,7 +241,7 @@ static void check_results(field *f) {
     for (int i = 0; i < f->arena->peer_count; i++) {
         for (int r = 0; f->sides[i].state && r < ours->result_count; r++) {
             double d = difference(&ours->results[r], &f->sides[i].problem.results[r]);
-            if (d <= allowed(ours->results[r].dtype)) continue;
+            if (d <= (ours->tolerance > 0 ? ours->tolerance : allowed(ours->results[r].dtype))) continue;
             printf("    WRONG: result %d differs from %s's by %.3g of its greatest magnitude\n", r,
                    f->sides[i].peer->name, d);
             f->arena->failures++;
@@ -266,11 +277,9 @@ static void take_ratios(const field *f, bench_outcome *o) {
 /* ---- telling -------------------------------------------------------------------------------------------------------------------- */
 
 const char *bench_opponent_name(const bench_arena *arena, int opponent) {
-    static const char *const names[] = {[BENCH_COPY] = "memcpy",
-                                        [BENCH_SEPARATE] = "separate programs",
-                                        [BENCH_DIRECT] = "direct",
-                                        [BENCH_ALONE] = "one thread",
-                                        [BENCH_ROWS] = "memcpy by rows"};
+    static const char *const names[] = {[BENCH_COPY] = "memcpy",     [BENCH_SEPARATE] = "separate programs",
+                                        [BENCH_DIRECT] = "direct",   [BENCH_ALONE] = "one thread",
+                                        [BENCH_FORWARD] = "forward", [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }

@@ -39,8 +39,13 @@ static dlc_status prepare_stage(dlc_context *context, const dlc_compile_options 
 /* Binds a stage's tensors beforehand, as the peers' arguments are. */
 static dlc_status bind_stage(bench_stage *s) {
     DLTensor *outputs[BENCH_MAX_RESULTS];
-    int count = s->builder.problem.result_count;
-    for (int i = 0; i < count; i++) outputs[i] = &s->tensors[s->builder.problem.operand_count + i];
+    const bench_builder *b = &s->builder;
+    int count = b->problem.result_count;
+    for (int i = 0; i < count; i++) {
+        outputs[i] = &s->tensors[b->replaced[i] ? b->replaced[i] : b->problem.operand_count + i];
+        dlc_status status = b->replaced[i] ? dlc_program_alias(s->program, i, b->replaced[i]) : DLC_OK;
+        if (status) return status;
+    }
     return dlc_call_create(s->program, s->inputs, s->input_count, outputs, count, &s->call);
 }
 
@@ -134,6 +139,19 @@ void bench_programs_run(void *state) {
     run_stages(state, 0);
 }
 
+/* After the first step of training, whose results are kept for comparison: the weights as they were, and a rate of 0, so that all further
+ * steps do the same. */
+static void begin_again(bench_builder *b) {
+    if (!b->rate) return;
+    for (int i = 0; i < b->problem.result_count; i++) {
+        bench_operand *operand = &b->problem.operands[b->replaced[i]], *result = &b->problem.results[i];
+        if (!b->replaced[i]) continue;
+        memcpy(result->data, operand->data, result->bytes);
+        bench_operand_fill(operand);
+    }
+    bench_set_element(&b->problem.operands[b->rate], 0, 0);
+}
+
 /* Binds and runs the stages from `from` on. False: failed, `reason` tells why. */
 static bool start(dlc_context *context, bench_programs *p, int from, char *reason, size_t size) {
     dlc_statistics before = DLC_STATISTICS_INIT, after = DLC_STATISTICS_INIT;
@@ -145,6 +163,7 @@ static bool start(dlc_context *context, bench_programs *p, int from, char *reaso
                        before.interpreted_regions + before.host_regions; /* no figure of libdlc's worth a wait */
     if (!p->status && !plain) run_stages(p, from);
     p->stages[0].first_seconds += bench_now() - start;
+    for (int i = from; i < p->count && !p->status; i++) begin_again(&p->stages[i].builder);
     if (plain && !p->status)
         snprintf(reason, size, "a region runs by plain loops: its schedule was refused");
     else if (p->status)

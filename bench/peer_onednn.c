@@ -775,6 +775,6 @@ const bench_peer *bench_peer_get(void) {
 #else
     static const char name[] = "onednn";
 #endif
-    static const bench_peer peer = {name, describe, set_threads, prepare, run, release};
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL};
     return &peer;
 }
