@@ -760,6 +760,11 @@ static const bench_case_kind kinds[] = {
     {"move", "broadcast", build_broadcast, {0}},
     {"block", NULL, bench_build_block, {0}},
     {"train", NULL, bench_build_train, {0}},
+    {"backward", "convolution weights", bench_build_backward, {0}},
+    {"backward", "convolution input", bench_build_backward, {0}},
+    {"backward", "product", bench_build_backward, {0}},
+    {"backward", "softmax", bench_build_backward, {0}},
+    {"backward", "layer_norm", bench_build_backward, {0}},
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {

@@ -62,8 +62,8 @@ dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, i
                              double low, double high);
 void bench_case_result(bench_builder *b, dlc_value value);
 
-/* train.c: kind `train`; of its line the loss alone. */
-bench_build_function bench_build_train, bench_build_forward;
+/* train.c: kind `train`; of its line the loss alone; kind `backward`. */
+bench_build_function bench_build_train, bench_build_forward, bench_build_backward;
 /* Is the line's network known? */
 bool bench_trains(const bench_shape *shape);
 

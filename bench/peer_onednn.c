@@ -531,6 +531,94 @@ static void reduction(plan *p, const bench_problem *problem) {
     unary(p, pd, problem, from, to);
 }
 
+/* ---- backward: operands as train.c declares them -------------------------------------------------------------------------------- */
+
+/* Gradient of a convolution by its weights (operands x, y) or by its input (operands y, w). Images and weights in the layouts that oneDNN
+ * prefers; the host's are reordered each time. */
+static void convolution_backward(plan *p, const bench_problem *problem) {
+    const bench_shape *s = problem->shape;
+    const bool by_weights = strcmp(s->name, "convolution weights") == 0;
+    const int64_t groups = bench_number(s, "groups", 1), ci = bench_number(s, "ci", 1), co = bench_number(s, "co", 1),
+                  kernel[2] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)},
+                  stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0), *x_dims, *y_dims;
+    const bench_operand *first = &problem->operands[0], *second = &problem->operands[1], *result = &problem->results[0];
+    const window o = {{stride, stride}, {0, 0}, {pad, pad}};
+    const bool grouped = groups > 1;
+    const int64_t *w_dims = D(groups, co / groups, ci / groups, kernel[0], kernel[1]) + !grouped;
+    const int w_rank = 4 + grouped;
+    x_dims = by_weights ? first->dims : result->dims;
+    y_dims = by_weights ? second->dims : first->dims;
+    description x = any(p, dnnl_f32, 4, x_dims), w = any(p, dnnl_f32, w_rank, w_dims), y = any(p, dnnl_f32, 4, y_dims);
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    if (!p->failed) ok(p, make_training_convolution(&hint, p->engine, x, w, y, &o));
+    if (!p->failed)
+        ok(p, (by_weights ? make_convolution_weights : make_convolution_input)(&pd, p->engine, x, w, y, &o, hint));
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    if (p->failed) return;
+    const dnnl_query_t asked = by_weights ? dnnl_query_src_md : dnnl_query_weights_md,
+                       given = by_weights ? dnnl_query_diff_weights_md : dnnl_query_diff_src_md;
+    dnnl_memory_t dy = memory(p, plain(p, 4, y_dims), by_weights ? second->data : first->data);
+    dnnl_memory_t other =
+        by_weights ? memory(p, plain(p, 4, x_dims), first->data) : memory(p, plain(p, w_rank, w_dims), second->data);
+    dy = reordered(p, dy, wanted(pd, dnnl_query_diff_dst_md), NULL);
+    other = !by_weights && second->constant ? packed(p, other, wanted(pd, asked))
+                                            : reordered(p, other, wanted(pd, asked), NULL);
+    dnnl_memory_t to = memory(p, wanted(pd, given), NULL);
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_DIFF_DST, dy);
+    argument(p, run, by_weights ? DNNL_ARG_SRC : DNNL_ARG_WEIGHTS, other);
+    argument(p, run, by_weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_DIFF_SRC, to);
+    deliver(p, to, by_weights ? plain(p, w_rank, w_dims) : plain(p, 4, x_dims), result->data);
+}
+
+/* x^T dy: x [rows, k], dy [rows, n]. */
+static void product_backward(plan *p, const bench_problem *problem) {
+    const bench_operand *x = &problem->operands[0], *y = &problem->operands[1];
+    const int64_t rows = x->dims[0], k = x->dims[1], n = y->dims[1];
+    description xd = typed(p, dnnl_f32, 2, D(k, rows), D(1, k)), yd = plain(p, 2, y->dims), wd = plain(p, 2, D(k, n));
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed) ok(p, make_matmul(&pd, p->engine, xd, yd, NULL, wd, NULL));
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_SRC, memory(p, xd, x->data));
+    argument(p, run, DNNL_ARG_WEIGHTS, memory(p, yd, y->data));
+    argument(p, run, DNNL_ARG_DST, memory(p, wd, problem->results[0].data));
+}
+
+static void softmax_backward(plan *p, const bench_problem *problem) {
+    const bench_operand *y = &problem->operands[0];
+    description d = plain_of(p, y);
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    if (!p->failed) ok(p, make_training_softmax(&hint, p->engine, d, y->rank - 1));
+    if (!p->failed) ok(p, make_softmax_backward(&pd, p->engine, d, y->rank - 1, hint));
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_DST, memory(p, d, y->data));
+    argument(p, run, DNNL_ARG_DIFF_DST, memory(p, d, problem->operands[1].data));
+    argument(p, run, DNNL_ARG_DIFF_SRC, memory(p, d, problem->results[0].data));
+}
+
+/* Operands x, dy, scale, mean, variance; results of x, scale, bias. */
+static void layer_norm_backward(plan *p, const bench_problem *problem) {
+    const bench_operand *x = &problem->operands[0];
+    description d = plain_of(p, x), one = plain(p, 1, &x->dims[1]), rows = plain(p, 1, x->dims);
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    if (!p->failed) ok(p, make_training_norm(&hint, p->engine, d, rows));
+    if (!p->failed) ok(p, make_norm_backward(&pd, p->engine, d, rows, hint));
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_SRC, memory(p, d, x->data));
+    argument(p, run, DNNL_ARG_DIFF_DST, memory(p, d, problem->operands[1].data));
+    argument(p, run, DNNL_ARG_SCALE, memory(p, one, problem->operands[2].data));
+#if DNNL_VERSION_MAJOR == 2
+    argument(p, run, DNNL_ARG_SHIFT, number(p, one, 0)); /* required, not read */
+#endif
+    argument(p, run, DNNL_ARG_MEAN, memory(p, rows, problem->operands[3].data));
+    argument(p, run, DNNL_ARG_VARIANCE, memory(p, rows, problem->operands[4].data));
+    argument(p, run, DNNL_ARG_DIFF_SRC, memory(p, d, problem->results[0].data));
+    argument(p, run, DNNL_ARG_DIFF_SCALE, memory(p, one, problem->results[1].data));
+    argument(p, run, DNNL_ARG_DIFF_SHIFT, memory(p, one, problem->results[2].data));
+}
+
 /* ---- maps ------------------------------------------------------------------------------------------------------------------------- */
 
 /* Elementwise operations want two dimensions at least: with one, the reference implementation does nothing. */
@@ -684,6 +772,11 @@ static const struct {
 #else
     {"attention", NULL, {attention}},
 #endif
+    {"backward", "convolution weights", {convolution_backward}},
+    {"backward", "convolution input", {convolution_backward}},
+    {"backward", "product", {product_backward}},
+    {"backward", "softmax", {softmax_backward}},
+    {"backward", "layer_norm", {layer_norm_backward}},
     {"row", "softmax", {softmax}},
     {"row", "log_softmax", {softmax}},
     {"row", "layer_norm", {layer_norm}},

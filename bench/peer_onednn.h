@@ -46,6 +46,11 @@ typedef struct plan {
     char note[96];
 } plan;
 
+/* How the window of a convolution moves. */
+typedef struct window {
+    dnnl_dims_t strides, dilations, pads;
+} window;
+
 /* Attention as one partition; fails if oneDNN does not fuse it. The mask is [1 or b, 1, 1 or queries, keys], or NULL. */
 void onednn_fused_attention(plan *p, const bench_problem *problem, const float *mask, const int64_t mask_dims[4]);
 void onednn_fused_run(plan *p);
@@ -145,7 +150,58 @@ static inline dnnl_status_t make_concat(dnnl_primitive_desc_t *pd, dnnl_engine_t
     for (int i = 0; i < count; i++) sources[i] = *from[i];
     return dnnl_concat_primitive_desc_create(pd, to, count, axis, sources, NULL, engine);
 }
+/* Backward: `hint` is the forward primitive, of training. */
+#define DESCRIBE_BACKWARD(hint, init, ...)                \
+    dnnl_status_t status = init(&operation, __VA_ARGS__); \
+    if (status != dnnl_success) return status;            \
+    return dnnl_primitive_desc_create(pd, &operation, NULL, engine, hint)
+static inline dnnl_status_t make_training_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                      description w, description y, const window *o) {
+    const const_dnnl_primitive_attr_t attributes = NULL;
+    dnnl_convolution_desc_t operation;
+    DESCRIBE(dnnl_dilated_convolution_forward_desc_init, dnnl_forward_training, dnnl_convolution_direct, x, w, NULL, y,
+             o->strides, o->dilations, o->pads, o->pads);
+}
+static inline dnnl_status_t make_convolution_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                     description w, description y, const window *o,
+                                                     const_dnnl_primitive_desc_t hint) {
+    dnnl_convolution_desc_t operation;
+    DESCRIBE_BACKWARD(hint, dnnl_dilated_convolution_backward_weights_desc_init, dnnl_convolution_direct, x, w, NULL, y,
+                      o->strides, o->dilations, o->pads, o->pads);
+}
+static inline dnnl_status_t make_convolution_input(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                   description w, description y, const window *o,
+                                                   const_dnnl_primitive_desc_t hint) {
+    dnnl_convolution_desc_t operation;
+    DESCRIBE_BACKWARD(hint, dnnl_dilated_convolution_backward_data_desc_init, dnnl_convolution_direct, x, w, y,
+                      o->strides, o->dilations, o->pads, o->pads);
+}
+static inline dnnl_status_t make_training_softmax(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                  int axis) {
+    const const_dnnl_primitive_attr_t attributes = NULL;
+    dnnl_softmax_v2_desc_t operation;
+    DESCRIBE(dnnl_softmax_v2_forward_desc_init, dnnl_forward_training, dnnl_softmax_accurate, x, x, axis);
+}
+static inline dnnl_status_t make_softmax_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                  int axis, const_dnnl_primitive_desc_t hint) {
+    dnnl_softmax_v2_desc_t operation;
+    DESCRIBE_BACKWARD(hint, dnnl_softmax_v2_backward_desc_init, dnnl_softmax_accurate, x, x, x, axis);
+}
+static inline dnnl_status_t make_training_norm(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description statistics) {
+    const const_dnnl_primitive_attr_t attributes = NULL;
+    dnnl_layer_normalization_desc_t operation;
+    DESCRIBE(dnnl_layer_normalization_forward_desc_init, dnnl_forward_training, x, statistics, 1e-5f,
+             dnnl_use_scale | dnnl_use_shift);
+}
+static inline dnnl_status_t make_norm_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description statistics, const_dnnl_primitive_desc_t hint) {
+    dnnl_layer_normalization_desc_t operation;
+    DESCRIBE_BACKWARD(hint, dnnl_layer_normalization_backward_desc_init, dnnl_backward, x, x, statistics, 1e-5f,
+                      dnnl_use_scale | dnnl_use_shift);
+}
 #undef DESCRIBE
+#undef DESCRIBE_BACKWARD
 
 #else
 
@@ -223,6 +279,43 @@ static inline dnnl_status_t make_binary(dnnl_primitive_desc_t *pd, dnnl_engine_t
 static inline dnnl_status_t make_concat(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description to, int count,
                                         int axis, const description *from) {
     return dnnl_concat_primitive_desc_create(pd, engine, to, count, axis, from, NULL);
+}
+/* Backward: `hint` is the forward primitive, of training. */
+static inline dnnl_status_t make_training_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                      description w, description y, const window *o) {
+    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct, x,
+                                                          w, NULL, y, o->strides, o->dilations, o->pads, o->pads, NULL);
+}
+static inline dnnl_status_t make_convolution_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                     description w, description y, const window *o,
+                                                     const_dnnl_primitive_desc_t hint) {
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        pd, engine, dnnl_convolution_direct, x, w, NULL, y, o->strides, o->dilations, o->pads, o->pads, hint, NULL);
+}
+static inline dnnl_status_t make_convolution_input(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                   description w, description y, const window *o,
+                                                   const_dnnl_primitive_desc_t hint) {
+    return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, x, w, y,
+                                                                o->strides, o->dilations, o->pads, o->pads, hint, NULL);
+}
+static inline dnnl_status_t make_training_softmax(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                  int axis) {
+    return dnnl_softmax_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_softmax_accurate, x, x,
+                                                      axis, NULL);
+}
+static inline dnnl_status_t make_softmax_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                                  int axis, const_dnnl_primitive_desc_t hint) {
+    return dnnl_softmax_backward_primitive_desc_create(pd, engine, dnnl_softmax_accurate, x, x, x, axis, hint, NULL);
+}
+static inline dnnl_status_t make_training_norm(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description statistics) {
+    return dnnl_layer_normalization_forward_primitive_desc_create(pd, engine, dnnl_forward_training, x, x, statistics,
+                                                                  1e-5f, dnnl_use_scale | dnnl_use_shift, NULL);
+}
+static inline dnnl_status_t make_norm_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description statistics, const_dnnl_primitive_desc_t hint) {
+    return dnnl_layer_normalization_backward_primitive_desc_create(pd, engine, dnnl_backward, x, x, x, statistics,
+                                                                   1e-5f, dnnl_use_scale | dnnl_use_shift, hint, NULL);
 }
 
 #endif

@@ -331,3 +331,95 @@ void bench_build_forward(bench_builder *b) {
     trainer t = {.b = b};
     bench_case_result(b, build_loss(&t));
 }
+
+/* ---- kind `backward`: single kernels of derivatives ---------------------------------------------------------------------------------- */
+
+static dlc_value given(bench_builder *b, int rank, const int64_t *dims, double low, double high) {
+    return bench_case_operand(b, false, DLC_F32, rank, dims, low, high);
+}
+
+/* By its weights, of operands x and y; or by its input, of operands y and w. */
+static void convolution_backward(bench_builder *b, bool by_weights) {
+    const bench_shape *s = b->problem.shape;
+    const int64_t n = bench_number(s, "n", 1), ci = bench_number(s, "ci", 1), co = bench_number(s, "co", 1),
+                  kernel[] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)},
+                  stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0),
+                  groups = bench_number(s, "groups", 1), size[] = {bench_number(s, "h", 1), bench_number(s, "w", 1)},
+                  strides[] = {stride, stride}, pads[] = {pad, pad};
+    const int64_t out[] = {n, co, (size[0] + 2 * pad - kernel[0]) / stride + 1,
+                           (size[1] + 2 * pad - kernel[1]) / stride + 1};
+    dlc_value result;
+    b->problem.flops = 2 * (double)(out[0] * out[1] * out[2] * out[3]) * (double)(ci / groups * kernel[0] * kernel[1]);
+    if (by_weights) {
+        dlc_convolution_weights_options options = DLC_CONVOLUTION_WEIGHTS_OPTIONS_INIT;
+        options.stride_count = options.low_count = options.high_count = 2;
+        options.stride = strides, options.low = options.high = pads, options.groups = groups;
+        const dlc_value x = given(b, DIMS(n, ci, size[0], size[1]), -1, 1), y = given(b, 4, out, -1, 1);
+        result = dlc_convolution_weights_with(x, y, 2, (dlc_dim[]){{kernel[0], NULL}, {kernel[1], NULL}}, &options);
+    } else {
+        const dlc_dim dims[] = {{n, NULL}, {ci, NULL}, {size[0], NULL}, {size[1], NULL}};
+        dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+        options.stride_count = options.low_count = options.high_count = 2;
+        options.stride = strides, options.low = options.high = pads, options.groups = groups;
+        const dlc_value y = given(b, 4, out, -1, 1);
+        const dlc_value w =
+            bench_case_operand(b, true, DLC_F32, DIMS(co, ci / groups, kernel[0], kernel[1]), -0.1, 0.1);
+        const dlc_value x =
+            dlc_broadcast(dlc_scalar(b->graph, DLC_F32, 0), 4, dims, 0, NULL); /* its values do not matter */
+        const dlc_value forward = dlc_convolution_with(x, w, &options);
+        dlc_vjp(1, &forward, &y, 1, &x, &result);
+    }
+    bench_case_result(b, result);
+}
+
+static void product_backward(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    const int64_t rows = bench_number(s, "rows", 1), k = bench_number(s, "k", 1), n = bench_number(s, "n", 1),
+                  swap[] = {1, 0};
+    const dlc_value x = given(b, DIMS(rows, k), -1, 1), y = given(b, DIMS(rows, n), -1, 1);
+    b->problem.flops = 2 * (double)(rows * k * n);
+    bench_case_result(b, dlc_matmul(dlc_transpose(x, 2, swap), y));
+}
+
+static dlc_value sum_kept(dlc_value x, int64_t axis) {
+    dlc_reduce_sum_options kept = DLC_REDUCE_SUM_OPTIONS_INIT;
+    kept.keep = true;
+    return dlc_reduce_sum_with(x, 1, &axis, &kept);
+}
+
+/* y (dy - sum(y dy)) of y and dy. */
+static void softmax_backward(bench_builder *b) {
+    int64_t dims[DLC_MAX_RANK];
+    const int rank = bench_numbers(bench_text(b->problem.shape, "shape"), dims);
+    const dlc_value y = given(b, rank, dims, 0, 1), dy = given(b, rank, dims, -1, 1);
+    bench_case_result(b, dlc_mul(y, dlc_sub(dy, sum_kept(dlc_mul(y, dy), rank - 1))));
+}
+
+/* Derivatives by x, scale and bias, of x, dy, scale, and each row's mean and variance. */
+static void layer_norm_backward(bench_builder *b) {
+    int64_t dims[DLC_MAX_RANK], rows = 0;
+    bench_numbers(bench_text(b->problem.shape, "shape"), dims);
+    const dlc_value x = given(b, 2, dims, -1, 1), dy = given(b, 2, dims, -1, 1),
+                    scale = given(b, 1, &dims[1], 0.5, 1.5);
+    const dlc_value mean = dlc_reshape(given(b, 1, dims, -0.1, 0.1), 2, (dlc_dim[]){{dims[0], NULL}, {1, NULL}}),
+                    variance = dlc_reshape(given(b, 1, dims, 0.2, 0.4), 2, (dlc_dim[]){{dims[0], NULL}, {1, NULL}});
+    const dlc_value r = dlc_rsqrt(dlc_add(variance, dlc_scalar(b->graph, DLC_F32, 1e-5))),
+                    n = dlc_mul(dlc_sub(x, mean), r), d = dlc_mul(dy, scale),
+                    count = dlc_scalar(b->graph, DLC_F32, (double)dims[1]);
+    const dlc_value along = dlc_mul(n, dlc_div(sum_kept(dlc_mul(n, d), 1), count));
+    bench_case_result(b, dlc_mul(r, dlc_sub(dlc_sub(d, dlc_div(sum_kept(d, 1), count)), along)));
+    bench_case_result(b, dlc_reduce_sum(dlc_mul(dy, n), 1, &rows));
+    bench_case_result(b, dlc_reduce_sum(dy, 1, &rows));
+}
+
+void bench_build_backward(bench_builder *b) {
+    const char *name = b->problem.shape->name;
+    if (strcmp(name, "product") == 0)
+        product_backward(b);
+    else if (strcmp(name, "softmax") == 0)
+        softmax_backward(b);
+    else if (strcmp(name, "layer_norm") == 0)
+        layer_norm_backward(b);
+    else
+        convolution_backward(b, strcmp(name, "convolution weights") == 0);
+}
