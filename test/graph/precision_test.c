@@ -127,6 +127,7 @@ static void check_random(lib_arena *arena, uint64_t number) {
         inputs[i] = numbers[i];
     }
     graph_verify(arena->scope, mixed);
+    assert_string_equal(printed(arena, graph_with_mixed_precision(arena, mixed, DLC_BF16)), printed(arena, mixed));
     const uint64_t *a = rows_evaluate(arena, expected, NULL, inputs, &count[0], &dtype[0]);
     const uint64_t *b =
         rows_evaluate(arena, live_part(arena, graph_decompose(arena, mixed)), NULL, inputs, &count[1], &dtype[1]);
@@ -186,6 +187,14 @@ static const struct {
      "  v6 = softmax(v5)  # f32[4, 4]\n"
      "  v7 = pow(v6, v5)  # f32[4, 4]\n"
      "  v8 = cumulative_sum(v7, axis=0)  # f32[4, 4]\n"},
+    {"branches",
+     "graph { input c: bool[] input x: f32[4, 4] y = if(c, x, then=graph { input x: f32[4, 4] a = dot(x, x) output a }, "
+     "otherwise=graph { input x: f32[4, 4] b = tanh(x) output b }) output y }",
+     "result=f32)  # f32[4, 4]\n"},
+    {"a size that is counted stays",
+     "graph { input x: f32[n, 4] input w: f32[4] s = dot(x, w) z = constant f32[] {0} p = gt(s, z) i = non_zero(p, size=[found]) "
+     "f = cast(i, dtype=f32) y = dot(f, f) output y }",
+     "  s = dot(x, w)  # f32[n]\n"},
     {"sub-graphs",
      "graph { input h: f32[2, 4] input x: f32[5, 2, 4] input w: f32[4, 4] y = scan(h, x, w, carries=1, sequences=1, "
      "body=graph { input h: f32[2, 4] input x: f32[2, 4] input w: f32[4, 4] a = dot(h, w) b = add(a, x) c = tanh(b) "
