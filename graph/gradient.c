@@ -22,6 +22,8 @@ typedef struct way {
     lib_vec(bool) visited;
     /* by node: the results of its expansion; NULL: it is not expanded */
     lib_vec(graph_id *) expansion;
+    /* by node: the one above, from which it was first visited; UINT32_MAX: it has one of the values that are differentiated */
+    lib_vec(uint32_t) above;
     /* nodes from the results down, each after all that it depends on */
     lib_vec(uint32_t) order;
     /* by value, after the order is known: cotangents or tangents; 0: none so far */
@@ -53,6 +55,7 @@ static void spread(way *w, const bool *given) {
         }
         lib_vec_push(w->arena, &w->visited, false);
         lib_vec_push(w->arena, &w->expansion, NULL);
+        lib_vec_push(w->arena, &w->above, UINT32_MAX);
     }
 }
 
@@ -107,20 +110,21 @@ typedef struct step {
 } step;
 typedef lib_vec(step) steps;
 
-/* "loss <- mean <- while <- w": the nodes from the result down to the refused one, which are on the stack, and on to a value that is
- * differentiated with respect to. */
-static const char *way_text(const way *w, const steps *stack) {
+/* "loss <- mean <- while <- w": the nodes from the result down to this one, and on to a value that is differentiated with respect to. */
+static const char *way_text(const way *w, uint32_t index) {
     enum { SHOWN = 12 };
     lib_text text;
+    lib_vec(uint32_t) up = {0};
     lib_text_init(&text, w->arena);
-    for (uint32_t i = 0; i < stack->count; i++) {
-        if (i >= SHOWN / 2 && i + SHOWN / 2 < stack->count) {
+    for (uint32_t i = index; i != UINT32_MAX; i = w->above.data[i - w->first_node]) lib_vec_push(w->arena, &up, i);
+    for (uint32_t i = 0; i < up.count; i++) {
+        if (i >= SHOWN / 2 && i + SHOWN / 2 < up.count) {
             if (i == SHOWN / 2) lib_text_add(&text, " <- ...");
             continue;
         }
-        lib_text_format(&text, "%s%s", i ? " <- " : "", described(w->g, stack->data[i].node));
+        lib_text_format(&text, "%s%s", i ? " <- " : "", described(w->g, up.data[up.count - 1 - i]));
     }
-    uint32_t at = stack->data[stack->count - 1].node;
+    uint32_t at = index;
     for (bool down = true; down;) {
         const graph_node *node = &w->g->nodes.data[at];
         down = false;
@@ -130,15 +134,14 @@ static const char *way_text(const way *w, const steps *stack) {
             down = true;
         }
     }
-    if (at != stack->data[stack->count - 1].node) lib_text_format(&text, " <- %s", described(w->g, at));
+    if (at != index) lib_text_format(&text, " <- %s", described(w->g, at));
     return text.data;
 }
 
-_Noreturn static void refuse(const way *w, const steps *stack, bool reverse) {
-    const uint32_t index = stack->data[stack->count - 1].node;
+_Noreturn static void refuse(const way *w, uint32_t index, bool reverse) {
     const graph_op *op = w->g->nodes.data[index].op;
     lib_raise(w->arena->scope, DLC_UNSUPPORTED, "%s: %s (node %u) has no %s, on the way %s%s%s", w->call, op->name,
-              index, reverse ? "gradient" : "tangent", way_text(w, stack), op->refused ? ": " : "",
+              index, reverse ? "gradient" : "tangent", way_text(w, index), op->refused ? ": " : "",
               op->refused ? op->refused : "");
 }
 
@@ -186,10 +189,11 @@ static void visit(way *w, uint32_t index, bool reverse) {
     steps stack = {0};
     while (index != UINT32_MAX) {
         w->visited.data[index - w->first_node] = true;
+        if (stack.count) w->above.data[index - w->first_node] = stack.data[stack.count - 1].node;
         lib_vec_push(w->arena, &stack, ((step){index, 0}));
         const graph_node *node = &w->g->nodes.data[index];
         if (!is_end(w, node) && !has_rule(w, node, reverse)) {
-            if (!graph_has_expansion(w->g, node) || counts(node)) refuse(w, &stack, reverse);
+            if (!graph_has_expansion(w->g, node) || counts(node)) refuse(w, index, reverse);
             expand(w, index);
         }
         while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX)
@@ -218,6 +222,25 @@ static graph_rule rule_of(const way *w, uint32_t index) {
                         .attribute = node->attribute,
                         .first = node->first,
                         .maps = w->maps};
+}
+
+/* Applies a rule of node `index`. An error of a rule of the host's says where it stands; one that does so already, since the rule itself asks
+ * for derivatives, passes unchanged. */
+static void apply(const way *w, uint32_t index, graph_rule *rule, void (*function)(graph_rule *rule)) {
+    lib_scope *const outer = w->arena->scope;
+    lib_scope inner;
+    if (!rule->op->host) {
+        function(rule);
+        return;
+    }
+    w->arena->scope = &inner;
+    if (LIB_ENTER(&inner)) function(rule);
+    w->arena->scope = outer;
+    if (inner.error.status == DLC_OK) return;
+    if (lib_is_circumstance(inner.error.status) || strstr(inner.error.message, ", on the way "))
+        lib_raise_error(outer, &inner.error);
+    lib_raise(outer, inner.error.status, "%s: operator %s (node %u): %s, on the way %s", w->call, rule->op->name, index,
+              inner.error.message, way_text(w, index));
 }
 
 graph_id graph_rule_operand(const graph_rule *rule, int operand) {
@@ -279,6 +302,53 @@ void graph_rule_transpose_tangents(graph_rule *rule) {
         if (rule->wanted[k]) rule->out[k] = out[--count];
 }
 
+/* Does a value depend on the placeholders, which are the first nodes of the walk, whatever the operators between them are? */
+static bool depends(const graph *g, uint32_t first_node, int count, const graph_id *holder, graph_id value) {
+    bool *known = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (int i = 0; i < count; i++) known[holder[i]] = true;
+    for (uint32_t i = first_node; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        bool any = false;
+        for (int k = 0; k < node->inputs; k++) any = any || known[node->input[k]];
+        for (int r = 0; any && r < node->results; r++) known[node->first + (graph_id)r] = true;
+    }
+    return value && known[value];
+}
+
+/* The row's rule for cotangents is applied to placeholders, and what it emits, which is linear in them, transposed: the results' tangents
+ * are the cotangents of the placeholders if the tangents of the operands are those of what was emitted. */
+void graph_rule_transpose_cotangents(graph_rule *rule) {
+    graph *g = rule->g;
+    const size_t inputs = (size_t)rule->inputs, results = (size_t)rule->results;
+    graph_id *cotangent = LIB_NEW_ARRAY(g->arena, graph_id, results),
+             *holder = LIB_NEW_ARRAY(g->arena, graph_id, results);
+    graph_id *back = LIB_NEW_ARRAY(g->arena, graph_id, inputs), *out = LIB_NEW_ARRAY(g->arena, graph_id, results);
+    bool *wanted = LIB_NEW_ARRAY(g->arena, bool, inputs);
+    int count = 0;
+    for (int r = 0; r < rule->results; r++) {
+        if (!is_number(graph_shape_of(g, rule->first + (graph_id)r)->dtype)) continue;
+        const graph_id like = graph_rule_result(rule, r);
+        cotangent[r] = holder[count++] = graph_emit_with(g, "again", 1, &like, 0, NULL);
+    }
+    for (int k = 0; k < rule->inputs; k++) wanted[k] = rule->tangent[k] != 0;
+    graph_rule backward = *rule;
+    backward.tangent = NULL;
+    backward.cotangent = cotangent;
+    backward.wanted = wanted;
+    backward.out = back;
+    rule->op->vjp(&backward);
+    way w = begin(g, rule->op->name, rule->maps, count, holder);
+    walk_up(&w, rule->inputs, back, rule->tangent, count, holder, out);
+    for (int r = 0, next = 0; r < rule->results; r++) {
+        if (!cotangent[r]) continue;
+        rule->out[r] = out[next++];
+        if (depends(g, w.first_node, count, holder, rule->out[r]))
+            lib_raise(g->arena->scope, DLC_UNSUPPORTED,
+                      "%s has no tangents: its cotangents are no linear function of those of its results",
+                      rule->op->name);
+    }
+}
+
 static void cotangents_of_operands(way *w, uint32_t index, const graph_id *cotangent) {
     graph_rule rule = rule_of(w, index);
     const graph_op *op = rule.op;
@@ -289,7 +359,7 @@ static void cotangents_of_operands(way *w, uint32_t index, const graph_id *cotan
     for (int k = 0; k < rule.inputs; k++) wanted[k] = rule.input[k] && moves(w, rule.input[k]);
     if (op->vjp) {
         rule.out = out;
-        op->vjp(&rule);
+        apply(w, index, &rule, op->vjp);
         for (int k = 0; k < rule.inputs; k++)
             if (wanted[k]) add_cotangent(w, op, rule.input[k], out[k]);
         return;
@@ -394,7 +464,7 @@ static void tangents_of_results(way *w, uint32_t index, const graph_id *tangent,
     }
     if (any && op->jvp) {
         rule.tangent = rest;
-        op->jvp(&rule);
+        apply(w, index, &rule, op->jvp);
     }
     tangents_of_linear(w, &rule, tangent, which);
     for (int k = 0; any && !op->jvp && k < rule.inputs; k++) {

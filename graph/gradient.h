@@ -55,6 +55,8 @@ graph_id graph_rule_result(const graph_rule *rule, int result);
 
 /* For a row whose `vjp` is that of its `jvp` in some cases: sets out[] to the cotangents of the wanted operands by transposing `jvp`. */
 void graph_rule_transpose_tangents(graph_rule *rule);
+/* A `jvp` for rows whose `vjp` is linear in the cotangents: its transpose. Raises DLC_UNSUPPORTED if it is not linear. */
+void graph_rule_transpose_cotangents(graph_rule *rule);
 
 /* Sets out[i] to the cotangent of wrt[i], given those of the values y; 0: it is 0. Cotangents have the types of graph_tangent_dtype.
  * `call` begins messages. Raises DLC_INVALID_ARGUMENT, or DLC_UNSUPPORTED for a row that does not differentiate, with the way from y to
@@ -80,6 +82,7 @@ void graph_tangent_scan(graph_rule *rule);
 void graph_cotangent_scan(graph_rule *rule);
 void graph_transpose_cut(graph_rule *rule);
 void graph_cotangent_recompute(graph_rule *rule);
+void graph_cotangent_with_gradient(graph_rule *rule);
 
 /* gradient_map.c */
 graph_map_pool *graph_new_map_pool(lib_arena *arena);

@@ -625,3 +625,21 @@ void graph_transpose_cut(graph_rule *rule) {
     rest.dim[0] = tir_sub(g->pool, whole.dim[0], graph_shape_of(g, c)->dim[0]);
     rule->out[0] = graph_concat(g, 2, (graph_id[]){c, zeros(g, &rest)}, 0);
 }
+
+/* ---- with_gradient -------------------------------------------------------------------------------------------------------- */
+
+void graph_cotangent_with_gradient(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph *backward = subgraph_of(rule, GRAPH_BACKWARD);
+    id_list input = {0};
+    graph_id *output = LIB_NEW_ARRAY(g->arena, graph_id, backward->outputs.count);
+    for (int k = 0; k < rule->inputs; k++) lib_vec_push(g->arena, &input, rule->input[k]);
+    for (int r = 0; r < rule->results; r++) lib_vec_push(g->arena, &input, rule->first + (graph_id)r);
+    for (int r = 0; r < rule->results; r++) {
+        const graph_shape shape = tangent_shape(g, rule->first + (graph_id)r);
+        lib_vec_push(g->arena, &input, rule->cotangent[r] ? rule->cotangent[r] : zeros(g, &shape));
+    }
+    graph_inline(backward, g, input.data, output);
+    for (int k = 0; k < rule->inputs; k++)
+        if (rule->wanted[k]) rule->out[k] = graph_widen(g, output[k]);
+}

@@ -188,6 +188,8 @@ struct graph {
     /* of the outermost graph: while it is built, sources such as `dimension` are not folded to constants. Set for eager graphs: parts
      * that differ only in the numbers of `dimension` nodes then differ only in sizes (sizes.h) and can share a program */
     bool keeps_dimensions;
+    /* of the outermost graph: hosts' rules of differentiation that are being called, one from within the other */
+    int rules;
     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: selects the rewrite rules that emit applies */
     uint32_t phase;
     /* counter for rng streams and effect tokens */
@@ -211,6 +213,7 @@ enum { /* attributes of `scan` */
        GRAPH_SCAN_REVERSE,
        GRAPH_SCAN_CONDITIONAL
 };
+enum { GRAPH_FORWARD, GRAPH_BACKWARD }; /* attributes of `with_gradient`: its row describes their inputs */
 graph *graph_new_subgraph(graph *parent, int64_t *number);
 /* The two steps of graph_new_subgraph: create the graph, without a number; give it its number in `parent`. */
 graph *graph_new_inside(graph *parent);

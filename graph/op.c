@@ -137,8 +137,9 @@ static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
 
 bool graph_expands(const graph_node *node) {
     if (node->op->class_ == GRAPH_COMPOSITE) return true;
-    int sizes = node->op->expand ? graph_op_attribute(node->op, "sizes") : -1;
-    return sizes >= 0 && node->attribute[sizes].count > 0;
+    if (!node->op->expand) return false;
+    const int sizes = graph_op_attribute(node->op, "sizes");
+    return sizes < 0 || node->attribute[sizes].count > 0;
 }
 
 /* f64: one unit more than published, because references have errors, too. */

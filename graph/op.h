@@ -324,7 +324,7 @@ extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
 /* The row's tolerance in ulp of results of that dtype: `tolerance` if it is set, else one that follows from `accuracy`. */
 double graph_op_tolerance(const graph_op *op, dlc_dtype dtype);
-bool graph_expands(const graph_node *node);                   /* a composite, or an `if` with named sizes */
+bool graph_expands(const graph_node *node); /* a composite, `with_gradient`, or an `if` with named sizes */
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1: none */
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */

@@ -322,6 +322,52 @@ static void infer_cut(graph_infer *infer) {
     }
 }
 
+/* ---- with_gradient ---------------------------------------------------------------------------------------------------- */
+
+/* The output of `backward` for an operand: its derivative, in the type of derivatives or its own. */
+static void require_derivative(const graph_infer *infer, const graph *backward, int operand) {
+    const graph_shape of = infer->operand[operand], *given = graph_shape_of(backward, backward->outputs.data[operand]);
+    graph_shape expected = of;
+    if (!lib_dtype_is_float(of.dtype) && of.dtype != DLC_C64) return;
+    if (given->dtype != of.dtype) expected.dtype = graph_tangent_dtype(of.dtype);
+    require_shape(infer, given, &expected,
+                  lib_arena_format(infer->g->arena, "output %d of sub-graph `backward` and its operand", operand));
+}
+
+static void infer_with_gradient(graph_infer *infer) {
+    const graph *forward = subgraph_of(infer, GRAPH_FORWARD, 0);
+    const graph *backward = infer->g->subgraphs.data[infer->attribute[GRAPH_BACKWARD].integer];
+    const int results = (int)forward->outputs.count, expected = infer->inputs + 2 * results;
+    graph_shape *result = graph_infer_results(infer, results);
+    for (int r = 0; r < results; r++) result[r] = *graph_shape_of(forward, forward->outputs.data[r]);
+    if ((int)backward->inputs.count != expected)
+        graph_infer_fail(infer,
+                         "sub-graph `backward` has %u inputs, expected %d: %d operands (values of the graph around it "
+                         "that a sub-graph reads count as such), the results, and the cotangents of these",
+                         backward->inputs.count, expected, infer->inputs);
+    if ((int)backward->outputs.count != infer->inputs)
+        graph_infer_fail(
+            infer,
+            "sub-graph `backward` has %u outputs for %d operands: one each. A value of the graph around it "
+            "that a sub-graph reads must be an operand",
+            backward->outputs.count, infer->inputs);
+    for (int i = 0; i < expected; i++) {
+        const int r = i - infer->inputs;
+        graph_shape given = r < 0 ? infer->operand[i] : result[r % results];
+        if (r >= results) given.dtype = graph_tangent_dtype(given.dtype);
+        require_shape(infer, &given, graph_shape_of(backward, backward->inputs.data[i]),
+                      lib_arena_format(infer->g->arena, "input %d of sub-graph `backward` and the %s", i,
+                                       r < 0         ? "operand"
+                                       : r < results ? "result"
+                                                     : "derivative of the result"));
+    }
+    for (int k = 0; k < infer->inputs; k++) require_derivative(infer, backward, k);
+}
+
+static void expand_with_gradient(graph_expand *e) {
+    graph_inline(e->g->subgraphs.data[e->attribute[GRAPH_FORWARD].integer], e->g, e->input, e->result);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static const graph_op row_if = {
@@ -440,6 +486,32 @@ static const graph_op row_recompute = {
         "for it. JAX checkpoint, PyTorch utils.checkpoint.",
 };
 
+static const graph_op row_with_gradient = {
+    .name = "with_gradient",
+    .class_ = GRAPH_CONTROL,
+    .min_inputs = 1,
+    .max_inputs = -1,
+    .results = -1,
+    .operands = "x",
+    .dtypes = "all",
+    .attribute = {[GRAPH_FORWARD] = {"forward", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results"},
+                  [GRAPH_BACKWARD] = {"backward", GRAPH_ATTR_SUBGRAPH, NULL, NULL,
+                                      "graph of the operands' cotangents; its inputs: operands, results, cotangents of "
+                                      "the results"}},
+    .vjp = graph_cotangent_with_gradient,
+    .jvp = graph_rule_transpose_cotangents,
+    .infer = infer_with_gradient,
+    .expand = expand_with_gradient,
+    .doc =
+        "forward(x...), which derivatives treat as an operator whose cotangents are backward(x..., results..., cotangents "
+        "of the results...): one output for each operand, which for an operand of no float type is not read. Cotangents "
+        "have the types of their values, f32 for narrower floats; outputs may also have the operand's own. Without "
+        "derivatives it is `forward` alone, joined to the operators around it. Forward mode transposes `backward`, which "
+        "then must be linear in the cotangents. Sub-graphs read no values of graphs around them, only operands: these "
+        "would have no cotangents. For straight-through estimators, derivatives that are limited or have a better form, "
+        "host functions. JAX custom_vjp, PyTorch autograd.Function.",
+};
+
 #define CUSTOM(name_, algebra_, doc_)                                                                            \
     static const graph_op row_##name_ = {                                                                        \
         .name = #name_,                                                                                          \
@@ -455,7 +527,7 @@ static const graph_op row_recompute = {
                       {"ranks", GRAPH_ATTR_INTEGERS, NULL, NULL, "rank of each result"},                         \
                       {"shapes", GRAPH_ATTR_DIMS, NULL, NULL,                                                    \
                        "dimensions of all results, one after the other; at most 12"}},                           \
-        .refused = "register an operator of a tensor expression or an expansion instead",                        \
+        .refused = "dlc_with_gradient around it, or a registered operator, gives it one",                        \
         .infer = infer_custom,                                                                                   \
         .doc = doc_,                                                                                             \
     };
@@ -470,8 +542,9 @@ CUSTOM(
     "results used "
     "or not. StableHLO custom_call with has_side_effect.")
 
-const graph_op *const graph_ops_control[] = {&row_if,        &row_while,       &row_scan,          &row_cut,
-                                             &row_recompute, &row_custom_call, &row_custom_effect, NULL};
+const graph_op *const graph_ops_control[] = {&row_if,          &row_while,         &row_scan,
+                                             &row_cut,         &row_recompute,     &row_with_gradient,
+                                             &row_custom_call, &row_custom_effect, NULL};
 
 /* ---- host functions --------------------------------------------------------------------------------------------- */
 

@@ -232,7 +232,7 @@ DLC_API dlc_value dlc_name(dlc_value value, const char *name);
 DLC_API dlc_status dlc_scope_push(dlc_graph *graph, const char *name);
 DLC_API dlc_status dlc_scope_pop(dlc_graph *graph);
 
-/* Sub-graphs for dlc_if, dlc_while and dlc_scan. The new graph shares symbols with its parent and may use its parent's values (captures);
+/* Sub-graphs for dlc_if, dlc_while, dlc_scan and dlc_with_gradient. The new graph shares symbols with its parent and may use its parent's values (captures);
  * the parent owns it. Declare parameters in order with dlc_input, results in order with dlc_output. */
 DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
 

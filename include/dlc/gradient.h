@@ -9,6 +9,9 @@
  * together; derivatives of derivatives are further calls. All operators differentiate by rules of their own or by what they expand to;
  * the operator reference says how, and which have no derivative.
  *
+ * Own rules   dlc_with_gradient (<dlc/ops.h>) takes a graph of results and one of cotangents, for one place in a graph: straight-through
+ *             estimators, a better form, dlc_custom_call. A registered operator has a function for it (`gradient` in <dlc/extend.h>).
+ *
  * Types       Derivatives have the element type of the value that they belong to; between it and the loss, those of f16, bf16 and 8-bit
  *             floats are f32. c64 counts as two real numbers: the derivative is that in the real part plus i times that in the imaginary one.
  *             Integers and bools have none: nothing passes through them.

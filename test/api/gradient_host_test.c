@@ -1,0 +1,368 @@
+/* Derivatives of what hosts define: dlc_with_gradient, and registered operators, by a function, an expansion, or a tensor expression, against
+ * closed forms and differences in double precision; what a host may do wrong. */
+#include "api/extend.h"
+
+#include <dlc/gradient.h>
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------------- */
+
+static dlc_graph *new_graph(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    return g;
+}
+
+static dlc_value number(dlc_graph *g, double value) {
+    return dlc_scalar(g, DLC_F32, value);
+}
+static dlc_value sum(dlc_value x) {
+    return dlc_reduce_sum(x, 0, NULL);
+}
+static dlc_value vector(dlc_graph *g, const char *name, int n) {
+    return dlc_input(g, name, DLC_F32, 1, DIMS(SIZE(n)));
+}
+static dlc_value gradient_of(dlc_value loss, dlc_value x) {
+    dlc_value y;
+    dlc_gradient(loss, 1, &x, &y);
+    return y;
+}
+
+/* Compiles the graph of one input x[n] and outputs y[count], each of n floats, runs it, and compares with expected[count][n]. */
+static void expect(dlc_context *context, dlc_graph *g, int n, float *x, int count, const dlc_value *y,
+                   const double *expected) {
+    enum { MOST = 6, LONGEST = 8 };
+    float got[MOST][LONGEST];
+    tensor in, out[MOST];
+    dlc_output_slot slots[MOST];
+    char name[8];
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        dlc_output(g, name, y[i]);
+        slots[i] = (dlc_output_slot){F32(&out[i], got[i], n), NULL};
+    }
+    dlc_program *program = compile(context, g);
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&in, x, n)}, 1, slots, count));
+    for (int i = 0; i < count; i++) CLOSE(got[i], expected + i * n, (size_t)n, 2e-5);
+    dlc_program_destroy(program);
+}
+
+static void on_all_targets(void (*test)(dlc_context *context)) {
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        test(context);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- dlc_with_gradient ------------------------------------------------------------------------------------------------- */
+
+typedef dlc_value forward_function(dlc_graph *g, dlc_value x);
+typedef dlc_value backward_function(dlc_graph *g, dlc_value x, dlc_value y, dlc_value c);
+
+/* An operator of one operand x[n] and one result of its shape. */
+static dlc_value with_rule(dlc_graph *g, dlc_value x, int n, forward_function *f, backward_function *b) {
+    dlc_graph *forward = dlc_subgraph(g), *backward = dlc_subgraph(g);
+    dlc_output(forward, "y", f(forward, vector(forward, "x", n)));
+    dlc_value bx = vector(backward, "x", n), by = vector(backward, "y", n), bc = vector(backward, "c", n), y;
+    dlc_output(backward, "d", b(backward, bx, by, bc));
+    dlc_with_gradient(1, &x, forward, backward, 1, &y);
+    return y;
+}
+
+static dlc_value rounded(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_round(x);
+}
+static dlc_value straight(dlc_graph *g, dlc_value x, dlc_value y, dlc_value c) {
+    return (void)g, (void)x, (void)y, c;
+}
+/* log(1 + exp(x)), whose derivative overflows if it is taken of the text */
+static dlc_value softplus(dlc_graph *g, dlc_value x) {
+    return dlc_log(dlc_add(number(g, 1), dlc_exp(x)));
+}
+static dlc_value softplus_back(dlc_graph *g, dlc_value x, dlc_value y, dlc_value c) {
+    return (void)g, (void)y, dlc_mul(c, dlc_logistic(x));
+}
+/* By its result: the square root. */
+static dlc_value root(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_sqrt(x);
+}
+static dlc_value root_back(dlc_graph *g, dlc_value x, dlc_value y, dlc_value c) {
+    return (void)x, dlc_div(c, dlc_mul(number(g, 2), y));
+}
+
+/* sum(round(x)^2): the gradient is 2 round(x), the Hessian 2, as if round(x) were x. */
+static void straight_through(dlc_context *context) {
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 4), r = with_rule(g, x, 4, rounded, straight), y[3];
+    dlc_value loss = sum(dlc_mul(r, r));
+    y[0] = gradient_of(loss, x);
+    y[1] = gradient_of(sum(y[0]), x);
+    dlc_jvp(1, &x, &x, 1, &r, &y[2]);
+    expect(context, g, 4, (float[]){0.4f, 0.6f, -1.2f, 2.5f}, 3, y,
+           (double[]){0, 2, -2, 4, 2, 2, 2, 2, 0.4, 0.6, -1.2, 2.5});
+}
+
+/* First and second derivatives, in both modes; the rule holds where that of the text would be NaN. */
+static void better_form(dlc_context *context) {
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), r = with_rule(g, x, 3, softplus, softplus_back), y[4];
+    y[0] = gradient_of(sum(r), x);
+    y[1] = gradient_of(sum(y[0]), x);
+    dlc_jvp(1, &x, &x, 1, &r, &y[2]);
+    dlc_jvp(1, &x, &x, 1, &y[0], &y[3]);
+    double expected[12];
+    float data[] = {-1.5f, 0.5f, 200};
+    for (int i = 0; i < 3; i++) {
+        const double s = 1 / (1 + exp(-(double)data[i]));
+        expected[i] = s;
+        expected[3 + i] = s * (1 - s);
+        expected[6 + i] = s * data[i];
+        expected[9 + i] = s * (1 - s) * data[i];
+    }
+    expect(context, g, 3, data, 4, y, expected);
+}
+
+static void by_result(dlc_context *context) {
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), r = with_rule(g, x, 3, root, root_back), y[3];
+    y[0] = gradient_of(sum(r), x);
+    y[1] = gradient_of(sum(y[0]), x);
+    y[2] = gradient_of(sum(y[1]), x);
+    double expected[9];
+    float data[] = {0.25f, 1, 4};
+    for (int i = 0; i < 3; i++) {
+        expected[i] = 0.5 * pow((double)data[i], -0.5);
+        expected[3 + i] = -0.25 * pow((double)data[i], -1.5);
+        expected[6 + i] = 0.375 * pow((double)data[i], -2.5);
+    }
+    expect(context, g, 3, data, 3, y, expected);
+}
+
+/* (x, i, w) -> (x*w at i, w^2), with an operand of no float type, whose output is not read. */
+static dlc_value operands_and_results(dlc_graph *g, dlc_value x, dlc_value w, dlc_value *square) {
+    dlc_value indices = dlc_constant(g, DLC_I32, 1, SHAPE(2), ((const int32_t[]){2, 0})), in[] = {x, indices, w}, y[2];
+    dlc_graph *forward = dlc_subgraph(g), *backward = dlc_subgraph(g), *both[] = {forward, backward};
+    dlc_value a[2], i[2], b[2];
+    for (int k = 0; k < 2; k++) {
+        a[k] = vector(both[k], "x", 3);
+        i[k] = dlc_input(both[k], "i", DLC_I32, 1, DIMS(SIZE(2)));
+        b[k] = vector(both[k], "w", 2);
+    }
+    dlc_output(forward, "p", dlc_mul(dlc_gather(a[0], i[0], 0), b[0]));
+    dlc_output(forward, "q", dlc_mul(b[0], b[0]));
+    dlc_value p = vector(backward, "p", 2), q = vector(backward, "q", 2), cp = vector(backward, "cp", 2),
+              cq = vector(backward, "cq", 2);
+    (void)p, (void)q;
+    dlc_scatter_options add = DLC_SCATTER_OPTIONS_INIT;
+    add.combine = DLC_SCATTER_COMBINE_ADD;
+    dlc_value zeros = dlc_mul(a[1], number(backward, 0)), two = number(backward, 2);
+    dlc_output(backward, "dx", dlc_scatter_with(zeros, i[1], dlc_mul(cp, b[1]), 0, &add));
+    dlc_output(backward, "di", i[1]);
+    dlc_output(backward, "dw", dlc_add(dlc_mul(cp, dlc_gather(a[1], i[1], 0)), dlc_mul(two, dlc_mul(b[1], cq))));
+    dlc_with_gradient(3, in, forward, backward, 2, y);
+    if (square) *square = y[1];
+    return y[0];
+}
+
+static void of_several(dlc_context *context) {
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), w = dlc_constant(g, DLC_F32, 1, SHAPE(2), ((const float[]){3, 5})), y[3], q;
+    dlc_value p = operands_and_results(g, x, dlc_mul(w, dlc_gather(x, dlc_scalar_i64(g, DLC_I32, 1), 0)), &q);
+    /* p = (3 x1 x2, 5 x1 x0), q = (9 x1^2, 25 x1^2) */
+    dlc_value loss = dlc_add(sum(p), sum(q));
+    y[0] = gradient_of(loss, x);
+    dlc_hvp(loss, 1, &x, &x, &y[1]);
+    y[2] = gradient_of(sum(p), x); /* q has no influence */
+    const double a = 2, b = -1, c = 4;
+    expect(context, g, 3, (float[]){2, -1, 4}, 3, y,
+           (double[]){5 * b, 3 * c + 5 * a + 68 * b, 3 * b, 5 * b, 3 * c + 5 * a + 68 * b, 3 * b, 5 * b, 3 * c + 5 * a,
+                      3 * b});
+}
+
+/* Cotangents of f16 are f32, and need not be rounded on the way: here they exceed f16. */
+static void of_narrow_floats(dlc_context *context) {
+    dlc_graph *g = new_graph(context), *forward = dlc_subgraph(g), *backward = dlc_subgraph(g);
+    dlc_value x = vector(g, "x", 2), h = dlc_cast(x, DLC_F16), y, d;
+    dlc_value f = dlc_input(forward, "x", DLC_F16, 1, DIMS(SIZE(2)));
+    dlc_output(forward, "y", dlc_neg(f));
+    dlc_input(backward, "x", DLC_F16, 1, DIMS(SIZE(2)));
+    dlc_input(backward, "y", DLC_F16, 1, DIMS(SIZE(2)));
+    dlc_output(backward, "d", dlc_neg(vector(backward, "c", 2)));
+    dlc_with_gradient(1, &h, forward, backward, 1, &y);
+    d = gradient_of(dlc_mul(sum(dlc_cast(y, DLC_F32)), number(g, 1e6)), x);
+    expect(context, g, 2, (float[]){1, 2}, 1, &d, (double[]){-1e6, -1e6});
+}
+
+static void cube(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)user, (void)inputs, (void)outputs;
+    const float *x = input[0]->data;
+    float *y = output[0]->data;
+    for (int64_t i = 0; i < input[0]->shape[0]; i++) y[i] = x[i] * x[i] * x[i];
+}
+static dlc_value cubed(dlc_graph *g, dlc_value x) {
+    dlc_value y;
+    dlc_custom_call(g, 1, &x, "cube", 1, SHAPE(DLC_F32), 1, SHAPE(1), 1, DIMS(SIZE(3)), 1, &y);
+    return y;
+}
+static dlc_value cubed_back(dlc_graph *g, dlc_value x, dlc_value y, dlc_value c) {
+    return (void)y, dlc_mul(c, dlc_mul(number(g, 3), dlc_mul(x, x)));
+}
+static void of_host_function(dlc_context *context) {
+    dlc_graph *g = new_graph(context);
+    OK(context, dlc_custom_register(g, "cube", cube, NULL));
+    dlc_value x = vector(g, "x", 3), r = with_rule(g, x, 3, cubed, cubed_back), y[3] = {r};
+    y[1] = gradient_of(sum(r), x);
+    y[2] = gradient_of(sum(y[1]), x);
+    expect(context, g, 3, (float[]){1, -2, 0.5f}, 3, y, (double[]){1, -8, 0.125, 3, 12, 0.75, 6, -12, 3});
+}
+
+/* x -> round(x/2)*2, n times in a scan, of which the straight-through gradient of the carry is 1. */
+static void in_a_scan(dlc_context *context) {
+    dlc_graph *g = new_graph(context), *body = dlc_subgraph(g);
+    dlc_value x = vector(g, "x", 2), carry = vector(body, "carry", 2), end, y[2];
+    dlc_output(body, "next", dlc_mul(with_rule(body, carry, 2, rounded, straight), number(body, 1.5)));
+    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
+    options.length = DIMS(SIZE(3));
+    options.length_count = 1;
+    dlc_scan_with(g, 1, &x, body, 1, 0, &options, 1, &end);
+    y[0] = end;
+    y[1] = gradient_of(sum(end), x);
+    /* 1.4 -> 1.5 -> 3 -> 4.5; -2.6 -> -4.5 -> -6 -> -9 */
+    expect(context, g, 2, (float[]){1.4f, -2.6f}, 2, y, (double[]){4.5, -9, 3.375, 3.375});
+}
+
+static void test_with_gradient(void **state) {
+    (void)state;
+    on_all_targets(straight_through);
+    on_all_targets(better_form);
+    on_all_targets(by_result);
+    on_all_targets(of_several);
+    on_all_targets(of_narrow_floats);
+    on_all_targets(of_host_function);
+    on_all_targets(in_a_scan);
+}
+
+/* The program of the graph with and without the rule: the same text of stages. */
+static void test_without_derivatives(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    char *text[2];
+    for (int i = 0; i < 2; i++) {
+        dlc_graph *g = new_graph(context);
+        dlc_value x = vector(g, "x", 4), a = dlc_exp(x);
+        dlc_output(g, "z", dlc_mul(i ? with_rule(g, a, 4, rounded, straight) : dlc_round(a), x));
+        dlc_program *program = compile(context, g);
+        OK(context, dlc_program_dump(program, "regions", (const int64_t *[]){SHAPE(4)}, (int[]){1}, 1, &text[i]));
+        dlc_program_destroy(program);
+    }
+    assert_string_equal(text[0], text[1]);
+    for (int i = 0; i < 2; i++) dlc_text_free(context, text[i]);
+    dlc_context_destroy(context);
+}
+
+static void test_text(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    char *text, *again;
+    dlc_graph *g = new_graph(context), *back;
+    dlc_value x = vector(g, "x", 3),
+              y = operands_and_results(g, x, dlc_slice(x, 1, DIMS(SIZE(0)), 1, DIMS(SIZE(2))), NULL);
+    dlc_output(g, "y", gradient_of(sum(y), x));
+    OK(context, dlc_graph_print(g, &text));
+    OK(context, dlc_graph_parse(context, text, strlen(text), &back));
+    OK(context, dlc_graph_print(back, &again));
+    assert_string_equal(text, again);
+    dlc_text_free(context, text);
+    dlc_text_free(context, again);
+    dlc_graph_destroy(back);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+/* ---- mistakes ------------------------------------------------------------------------------------------------------------ */
+
+/* Sub-graphs of dlc_with_gradient for one operand x[3]. */
+typedef struct pair {
+    dlc_graph *g, *forward, *backward;
+    dlc_value x, fx, c;
+} pair;
+
+static void captures(pair *p) {
+    dlc_output(p->forward, "y", dlc_mul(p->fx, dlc_exp(p->x)));
+    dlc_output(p->backward, "d", p->c);
+}
+static void no_output(pair *p) {
+    dlc_output(p->forward, "y", p->fx);
+}
+static void two_results(pair *p) {
+    dlc_output(p->forward, "y", p->fx);
+    dlc_output(p->forward, "z", p->fx);
+    dlc_output(p->backward, "d", p->c);
+}
+static void result_of_other_size(pair *p) {
+    dlc_output(p->forward, "y", dlc_concat(2, (dlc_value[]){p->fx, p->fx}, 0));
+    dlc_output(p->backward, "d", p->c);
+}
+static void derivative_of_other_size(pair *p) {
+    dlc_output(p->forward, "y", p->fx);
+    dlc_output(p->backward, "d", sum(p->c));
+}
+static void derivative_of_other_type(pair *p) {
+    dlc_output(p->forward, "y", p->fx);
+    dlc_output(p->backward, "d", dlc_cast(p->c, DLC_F64));
+}
+
+static const struct {
+    const char *message;
+    void (*make)(pair *p);
+} bad_pairs[] = {
+    {"sub-graph `backward` has 1 outputs for 2 operands: one each. A value of the graph around it", captures},
+    {"sub-graph `backward` has 0 outputs for 1 operands", no_output},
+    {"sub-graph `backward` has 3 inputs, expected 5", two_results},
+    {"input 1 of sub-graph `backward` and the result: sizes of dimension 0 must be equal; they are 6 and 3",
+     result_of_other_size},
+    {"output 0 of sub-graph `backward` and its operand: ranks are 0 and 1", derivative_of_other_size},
+    {"output 0 of sub-graph `backward` and its operand: element types are f64 and f32", derivative_of_other_type},
+};
+
+static void test_bad_pairs(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    for (size_t i = 0; i < sizeof bad_pairs / sizeof *bad_pairs; i++) {
+        pair p = {.g = new_graph(context)};
+        dlc_value y[2];
+        p.x = vector(p.g, "x", 3);
+        p.forward = dlc_subgraph(p.g);
+        p.backward = dlc_subgraph(p.g);
+        p.fx = vector(p.forward, "x", 3);
+        vector(p.backward, "x", 3);
+        vector(p.backward, "y", 3);
+        p.c = vector(p.backward, "c", 3);
+        bad_pairs[i].make(&p);
+        dlc_with_gradient(1, &p.x, p.forward, p.backward, 1, y);
+        if (dlc_graph_status(p.g) != DLC_INVALID_ARGUMENT || !strstr(dlc_graph_message(p.g), bad_pairs[i].message))
+            failed("%s: %s", dlc_status_text(dlc_graph_status(p.g)), dlc_graph_message(p.g));
+        dlc_graph_destroy(p.g);
+    }
+    dlc_graph *g = new_graph(context); /* forward mode through a function that has no derivative */
+    OK(context, dlc_custom_register(g, "cube", cube, NULL));
+    dlc_value x = vector(g, "x", 3), y = with_rule(g, x, 3, cubed, straight), out;
+    dlc_jvp(1, &x, &x, 1, &y, &out);
+    CHECK(dlc_graph_status(g) == DLC_OK);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_with_gradient),
+        cmocka_unit_test(test_without_derivatives),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_bad_pairs),
+    };
+    return cmocka_run_group_tests_name("gradients of what hosts define", tests, NULL, NULL);
+}
