@@ -4,6 +4,7 @@
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/callback.h"
+#include "graph/gradient.h"
 #include "graph/internal.h"
 #include "graph/notation.h"
 
@@ -43,6 +44,19 @@ dlc_value dlc_callback_input(const dlc_callback *callback, int input) {
     if (!callback || !callback->graph || input < 0 || input >= callback->inputs || !callback->input[input])
         return (dlc_value){NULL, 0, 0};
     return graph_handle_value(callback->graph, callback->input[input]);
+}
+
+static dlc_value value_among(const dlc_callback *callback, const graph_id *values, int result) {
+    if (!values || result < 0 || result >= callback->results || !values[result]) return (dlc_value){NULL, 0, 0};
+    return graph_handle_value(callback->graph, values[result]);
+}
+
+dlc_value dlc_callback_result(const dlc_callback *callback, int result) {
+    return value_among(callback, callback ? callback->result : NULL, result);
+}
+
+dlc_value dlc_callback_cotangent(const dlc_callback *callback, int result) {
+    return value_among(callback, callback ? callback->cotangent : NULL, result);
 }
 
 dlc_value dlc_callback_match(const dlc_callback *callback, const char *name) {
@@ -494,6 +508,70 @@ static void expand_by_host(graph_expand *e) {
     check_expansion(e);
 }
 
+/* The results of a node, and their cotangents: zeros where a result has no influence, none where it is of no float type. */
+static void take_results(dlc_callback *c, const graph_rule *rule) {
+    graph *g = rule->g;
+    graph_id *result = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->results),
+             *cotangent = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->results);
+    for (int r = 0; r < rule->results; r++) {
+        const dlc_dtype dtype = graph_shape_of(g, result[r] = rule->first + (graph_id)r)->dtype;
+        cotangent[r] = rule->cotangent[r];
+        if (!cotangent[r] && (lib_dtype_is_float(dtype) || dtype == DLC_C64))
+            cotangent[r] = graph_full_like(g, graph_rule_result(rule, r), 0);
+    }
+    c->results = rule->results, c->result = result, c->cotangent = cotangent;
+}
+
+/* Raises unless the cotangent has the shape of its operand, and its element type or that of derivatives. */
+static void check_cotangent(const graph_rule *rule, int operand, graph_id cotangent) {
+    graph *g = rule->g;
+    const graph_shape *is = graph_shape_of(g, cotangent), *of = graph_shape_of(g, rule->input[operand]);
+    char name[32];
+    bool optional, same = is->rank == of->rank;
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    graph_op_operand(rule->op, operand, name, &optional);
+    lib_text_format(&text, "its gradient has set the cotangent of operand %s to ", name);
+    graph_describe_shape(&text, g, is);
+    lib_text_add(&text, ", expected ");
+    graph_describe_shape(&text, g, of);
+    same = same && (is->dtype == of->dtype || is->dtype == graph_tangent_dtype(of->dtype));
+    for (int d = 0; same && d < is->rank; d++) same = tir_equal(g->pool, is->dim[d], of->dim[d]) != TIR_NO;
+    if (!same) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+    for (int d = 0; d < is->rank; d++) graph_require_equal(g, is->dim[d], of->dim[d], "%s", text.data);
+}
+
+/* Cotangents by the host's function. A rule may ask for derivatives, of other operators or of its own on other operands; one that does so
+ * without end is refused at a depth. */
+static void differentiate_by_host(graph_rule *rule) {
+    enum { DEPTH = 16 };
+    const graph_definition *d = rule->op->host;
+    graph *g = rule->g, *outermost = graph_outermost(g);
+    const uint32_t names = outermost->scope;
+    dlc_value *values = LIB_NEW_ARRAY(g->arena, dlc_value, (size_t)rule->inputs);
+    graph_id *ids = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->inputs);
+    if (outermost->rules == DEPTH)
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
+                  "its gradient, or that of an operator in it, asks for its own gradient, deeper than %d", DEPTH);
+    dlc_callback c = {.definition = d, .op = rule->op, .attribute = rule->attribute, .builds = true};
+    c.inputs = rule->inputs;
+    c.input = rule->input;
+    take_results(&c, rule);
+    c.graph = graph_callback_borrow(d, g, g->arena, GRAPH_BORROWED);
+    outermost->rules++;
+    const dlc_status status = functions_of(d)->gradient(d->user, &c, rule->inputs, values);
+    outermost->rules--;
+    graph_callback_settle(&c, status, rule->inputs, values, ids);
+    graph_handle_return(c.graph);
+    outermost->scope = names;
+    if (c.error.status != DLC_OK) lib_raise_error(g->arena->scope, &c.error);
+    for (int k = 0; k < rule->inputs; k++) {
+        if (!ids[k] || !rule->wanted[k]) continue;
+        check_cotangent(rule, k, ids[k]);
+        rule->out[k] = graph_widen(g, ids[k]);
+    }
+}
+
 /* Called at run time, without scope or arena. */
 static dlc_status invoke_by_host(const graph_definition *d, const graph_custom *custom, int inputs,
                                  const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error) {
@@ -688,6 +766,8 @@ static void check_meaning(lib_scope *scope, const dlc_operator_options *o) {
         lib_raise(scope, DLC_INVALID_ARGUMENT, "there is no shape rule: set shape or shape_function");
     if (o->result_count < 0 || o->result_count > RESULTS_MAX)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "result_count is %d, expected 0 to %d", o->result_count, RESULTS_MAX);
+    if (o->gradient && o->has_effects)
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "gradient is set for a function that has effects");
     if (o->has_effects && !o->call)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "has_effects is set, and there is no C function that could have any");
 }
@@ -712,12 +792,16 @@ static void define_operator(graph_registration *r) {
     if (o->has_effects) op->algebra = GRAPH_IMPURE;
     if (o->expand) op->expand = expand_by_host, op->precision = GRAPH_NARROW;
     if (o->call) d->invoke = invoke_by_host;
+    if (o->call && !o->gradient)
+        op->refused = o->has_effects ? "it has effects" : "set `gradient` in its dlc_operator_options";
+    if (o->gradient) op->vjp = differentiate_by_host, op->jvp = graph_rule_transpose_cotangents;
     if (o->shape_function) {
         op->results = o->result_count ? o->result_count : 1;
         op->infer = graph_infer_by_host;
     }
     graph_host_functions *functions = LIB_NEW(arena, graph_host_functions);
-    *functions = (graph_host_functions){.shape = o->shape_function, .expand = o->expand, .call = o->call};
+    *functions = (graph_host_functions){
+        .shape = o->shape_function, .expand = o->expand, .call = o->call, .gradient = o->gradient};
     d->functions = functions;
     if (o->expression) graph_notation_try(d);
     d->trial = false;

@@ -29,6 +29,7 @@ typedef struct graph_host_functions {
     dlc_operator_shape *shape;
     dlc_operator_expand *expand;
     dlc_operator_call *call;
+    dlc_operator_gradient *gradient;
     dlc_rule_replace *replace;
     dlc_pass_function *pass;
     dlc_schedule_function *schedule;
@@ -52,6 +53,8 @@ struct dlc_callback {
     const graph_attribute *attribute;
     int inputs, results;
     const graph_id *input;
+    /* rules of differentiation: results[], and their cotangents; NULL: this function has none */
+    const graph_id *result, *cotangent;
     graph_infer *infer;
     const graph_match *match;
     lib_arena *arena;

@@ -21,8 +21,8 @@
  *             with it when the context is destroyed, or before a failed registration returns (but not if struct_size is
  *             wrong: then no member after it is read).
  * Threads     Registering is allowed at any time, on any thread, also while others build, compile and run. Shape rules are called on the
- *             thread that builds, compiles or binds shapes (dlc_run, dlc_prepare, dumps), expansions on the one that compiles, C
- *             functions on the one that runs; functions of rules and passes on the one inside dlc_compile; those of schedules on the
+ *             thread that builds, compiles or binds shapes (dlc_run, dlc_prepare, dumps), expansions on the one that compiles or asks for
+ *             derivatives, gradients on the latter, C functions on the one that runs; functions of rules and passes on the one inside dlc_compile; those of schedules on the
  *             one that binds or dumps (with background_compile also the library's own). No function is called while the library holds a
  *             lock that another call would need, and several threads may be in one function at once if the host calls the library from
  *             several. A function may call the library: the builder with the graph that its callback gives it, and everything else on
@@ -140,11 +140,11 @@ typedef struct dlc_callback dlc_callback; /* one call of one function; valid unt
 DLC_API dlc_context *dlc_callback_context(const dlc_callback *callback);
 /* The status, with a message (copied; NULL: none) for the caller of the library. DLC_OK counts as DLC_INTERNAL. */
 DLC_API dlc_status dlc_callback_fail(dlc_callback *callback, dlc_status status, const char *message);
-/* The graph to build in, for expansions, rules and passes; NULL in other functions. It takes all builder calls but dlc_input, dlc_output
+/* The graph to build in, for expansions, gradients, rules and passes; NULL in other functions. It takes all builder calls but dlc_input, dlc_output
  * and dlc_symbol_varies (its sub-graphs take those), and is destroyed when the function returns. A mistake in it is an error of the
  * function, whatever it returns. */
 DLC_API dlc_graph *dlc_callback_graph(dlc_callback *callback);
-/* Shape rules, expansions: the operands and attributes. In shape rules operands are read-only. */
+/* Shape rules, expansions, gradients: the operands and attributes. In shape rules operands are read-only. */
 DLC_API int dlc_callback_input_count(const dlc_callback *callback);
 DLC_API dlc_value dlc_callback_input(const dlc_callback *callback, int input);
 /* Attributes of the node, also in C functions; like dlc_node_integer and its siblings. */
@@ -155,6 +155,10 @@ DLC_API bool dlc_callback_list(const dlc_callback *callback, const char *name, c
 /* Shape rules: sets a result. Dimensions may be expressions of symbols, as dlc_value_dim returns them ({0, "2*n + 1"}). */
 DLC_API dlc_status dlc_callback_set_shape(dlc_callback *callback, int result, dlc_dtype dtype, int rank,
                                           const dlc_dim *dims);
+/* Gradients: the results of the node, and their cotangents, of the results' shapes: zeros where a result has no influence, not ok where it is
+ * of no float type; f32 for results of f16, bf16 and 8-bit floats, else of their type. */
+DLC_API dlc_value dlc_callback_result(const dlc_callback *callback, int result);
+DLC_API dlc_value dlc_callback_cotangent(const dlc_callback *callback, int result);
 /* Rules: the value that a name of the pattern matched; for attributes use dlc_callback_integer and its siblings. Not ok: no value of that
  * name. */
 DLC_API dlc_value dlc_callback_match(const dlc_callback *callback, const char *name);
@@ -190,6 +194,11 @@ typedef struct dlc_operator_attribute {
 typedef dlc_status dlc_operator_shape(void *user, dlc_callback *callback);
 /* Builds the results from the operands in dlc_callback_graph: results[result_count], dtypes and shapes must match the shape rule. */
 typedef dlc_status dlc_operator_expand(void *user, dlc_callback *callback, int result_count, dlc_value *results);
+/* Builds the cotangents of the operands in dlc_callback_graph, from dlc_callback_input, dlc_callback_result and dlc_callback_cotangent:
+ * cotangents[input_count], of the operands' shapes, and of their types or f32 for narrower floats; left unset (none): no derivative passes to
+ * the operand, as where that is of no float type. They are linear in the results' cotangents, which is what forward mode transposes. May
+ * use the operator itself, and derivatives of others (<dlc/gradient.h>). */
+typedef dlc_status dlc_operator_gradient(void *user, dlc_callback *callback, int input_count, dlc_value *cotangents);
 /* Fills the outputs. All tensors are compact, in host memory. Depends only on inputs and attributes, unless has_effects is
  * set; then it is called once per run, in the order of the graph. */
 typedef dlc_status dlc_operator_call(void *user, dlc_callback *callback, int input_count, const DLTensor *const *inputs,
@@ -242,6 +251,9 @@ typedef struct dlc_operator_options {
     const char *expression;
     dlc_operator_expand *expand;
     dlc_operator_call *call;
+    /* How the operator differentiates (<dlc/gradient.h>). NULL: an expansion as what it expands to, an expression by its functions and
+     * subscripts, a C function not at all */
+    dlc_operator_gradient *gradient;
     /* Of `call` */
     bool has_effects;
     void *user;

@@ -282,7 +282,206 @@ static void test_text(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- registered operators with a function for their gradient --------------------------------------------------------------- */
+
+static const dlc_operator_attribute scale_attribute[] = {{"scale", DLC_ATTRIBUTE_NUMBER, NULL, "1"},
+                                                         {NULL, DLC_ATTRIBUTE_NUMBER, NULL, NULL}};
+
+/* y = scale*a^3*b, by a C function */
+static dlc_status cubic(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
+                        DLTensor *const *output) {
+    (void)user, (void)inputs, (void)outputs;
+    const float *a = input[0]->data, *b = input[1]->data;
+    float *y = output[0]->data;
+    double scale = 0;
+    dlc_callback_number(callback, "scale", &scale);
+    for (int64_t i = 0; i < input[0]->shape[0]; i++) y[i] = (float)scale * a[i] * a[i] * a[i] * b[i];
+    return DLC_OK;
+}
+/* That of b is the operator itself on 1: second derivatives pass through it again. */
+static dlc_status cubic_gradient(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    dlc_graph *g = dlc_callback_graph(callback);
+    const dlc_value a = dlc_callback_input(callback, 0), b = dlc_callback_input(callback, 1);
+    const dlc_value c = dlc_callback_cotangent(callback, 0);
+    double scale = 0;
+    (void)user;
+    if (count != 2 || !dlc_callback_number(callback, "scale", &scale) || dlc_value_ok(dlc_callback_result(callback, 1)))
+        return DLC_INTERNAL;
+    if (!dlc_value_ok(dlc_callback_result(callback, 0)) || dlc_value_ok(dlc_callback_cotangent(callback, -1)))
+        return DLC_INTERNAL;
+    const dlc_value ones = dlc_add(dlc_mul(b, number(g, 0)), number(g, 1)), in[] = {a, ones};
+    const dlc_setting setting = dlc_set_number("scale", scale);
+    cotangents[0] = dlc_mul(c, dlc_mul(dlc_mul(number(g, 3 * scale), dlc_mul(a, a)), b));
+    cotangents[1] = dlc_mul(c, dlc_apply(g, "cubic", 2, in, 1, &setting));
+    return DLC_OK;
+}
+static dlc_operator_options cubic_options(void) {
+    return (dlc_operator_options){.name = "cubic",
+                                  .operands = "a b",
+                                  .dtypes = "f32",
+                                  .attributes = scale_attribute,
+                                  .shape = "T[n], T[n] -> T[n]",
+                                  .call = cubic,
+                                  .gradient = cubic_gradient};
+}
+
+static void of_c_function(dlc_context *context) {
+    OK(context, define(context, cubic_options()));
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), in[] = {x, dlc_mul(x, x)}, y[4];
+    const dlc_setting setting = dlc_set_number("scale", 2);
+    y[0] = dlc_apply(g, "cubic", 2, in, 1, &setting); /* 2 x^5 */
+    y[1] = gradient_of(sum(y[0]), x);
+    y[2] = gradient_of(sum(y[1]), x);
+    dlc_jvp(1, &x, &x, 1, y, &y[3]);
+    double expected[12];
+    float data[] = {1, -2, 0.5f};
+    for (int i = 0; i < 3; i++) {
+        const double v = data[i];
+        expected[i] = 2 * pow(v, 5);
+        expected[3 + i] = 10 * pow(v, 4);
+        expected[6 + i] = 40 * pow(v, 3);
+        expected[9 + i] = 10 * pow(v, 5);
+    }
+    expect(context, g, 3, data, 4, y, expected);
+}
+
+static dlc_status times_seven(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    (void)user, (void)count;
+    cotangents[0] = dlc_mul(dlc_callback_cotangent(callback, 0), number(dlc_callback_graph(callback), 7));
+    return DLC_OK;
+}
+static dlc_status square_expand(void *user, dlc_callback *callback, int count, dlc_value *results) {
+    (void)user, (void)count;
+    results[0] = dlc_mul(dlc_callback_input(callback, 0), dlc_callback_input(callback, 0));
+    return DLC_OK;
+}
+
+/* Expansions and expressions: by the function if there is one. */
+static void of_other_operators(dlc_context *context) {
+    OK(context, define(context, (dlc_operator_options){.name = "square_by_rule",
+                                                       .operands = "x",
+                                                       .shape = "T[n] -> T[n]",
+                                                       .expand = square_expand,
+                                                       .gradient = times_seven}));
+    OK(context,
+       define(context, (dlc_operator_options){
+                           .name = "square", .operands = "x", .shape = "T[n] -> T[n]", .expand = square_expand}));
+    OK(context, define(context, (dlc_operator_options){.name = "square_of_text",
+                                                       .operands = "x",
+                                                       .expression = "y[...] = x[...]*x[...]",
+                                                       .gradient = times_seven}));
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), y[6];
+    y[0] = gradient_of(sum(dlc_apply(g, "square_by_rule", 1, &x, 0, NULL)), x);
+    y[1] = gradient_of(sum(dlc_apply(g, "square", 1, &x, 0, NULL)), x);
+    y[2] = dlc_apply(g, "square_of_text", 1, &x, 0, NULL);
+    dlc_jvp(1, &x, &x, 1, &y[2], &y[3]);
+    y[4] = gradient_of(sum(y[2]), x);
+    y[5] = gradient_of(sum(y[1]), x);
+    expect(context, g, 3, (float[]){1, -2, 3}, 6, y,
+           (double[]){7, 7, 7, 2, -4, 6, 1, 4, 9, 7, -14, 21, 7, 7, 7, 2, 2, 2});
+}
+
+static void test_registered(void **state) {
+    (void)state;
+    on_all_targets(of_c_function);
+    on_all_targets(of_other_operators);
+}
+
 /* ---- mistakes ------------------------------------------------------------------------------------------------------------ */
+
+static dlc_status fails(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    (void)user, (void)count, (void)cotangents;
+    return dlc_callback_fail(callback, DLC_UNSUPPORTED, "not on Sundays");
+}
+static dlc_status wrong_shape(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    (void)user, (void)count;
+    cotangents[0] = sum(dlc_callback_cotangent(callback, 0));
+    return DLC_OK;
+}
+static dlc_status wrong_type(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    (void)user, (void)count;
+    cotangents[0] = dlc_cast(dlc_callback_cotangent(callback, 0), DLC_F64);
+    return DLC_OK;
+}
+static dlc_status builder_mistake(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    (void)user, (void)count;
+    cotangents[0] = dlc_matmul(dlc_callback_cotangent(callback, 0), number(dlc_callback_graph(callback), 1));
+    return DLC_OK;
+}
+static dlc_status endless(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    const dlc_value x = dlc_add(dlc_callback_input(callback, 0), number(dlc_callback_graph(callback), 1));
+    const dlc_value c = dlc_callback_cotangent(callback, 0),
+                    y = dlc_apply(dlc_callback_graph(callback), "f", 1, &x, 0, NULL);
+    (void)user, (void)count;
+    dlc_vjp(1, &y, &c, 1, &x, cotangents);
+    return DLC_OK;
+}
+static dlc_status not_linear(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    const dlc_value c = dlc_callback_cotangent(callback, 0);
+    (void)user, (void)count;
+    cotangents[0] = dlc_select(dlc_gt(c, number(dlc_callback_graph(callback), 0)), c, dlc_neg(c));
+    return DLC_OK;
+}
+
+static dlc_status same(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
+                       DLTensor *const *output) {
+    (void)user, (void)callback, (void)inputs, (void)outputs;
+    memcpy(output[0]->data, input[0]->data, sizeof(float) * (size_t)input[0]->shape[0]);
+    return DLC_OK;
+}
+
+static const struct {
+    const char *what;
+    dlc_operator_gradient *gradient;
+    bool forwards;
+    dlc_status status;
+    const char *message;
+} bad_rules[] = {
+    {"no rule", NULL, false, DLC_UNSUPPORTED,
+     "dlc_gradient: f (node 1) has no gradient, on the way reduce_sum <- exp <- f <- x: set `gradient` in its dlc_operator_options"},
+    {"no rule, forwards", NULL, true, DLC_UNSUPPORTED, "dlc_jvp: f (node 1) has no tangent"},
+    {"fails", fails, false, DLC_UNSUPPORTED,
+     "dlc_gradient: operator f (node 1): not on Sundays, on the way reduce_sum <- exp <- f <- x"},
+    {"fails, forwards", fails, true, DLC_UNSUPPORTED, "dlc_jvp: operator f (node 1): not on Sundays, on the way"},
+    {"shape", wrong_shape, false, DLC_INVALID_ARGUMENT,
+     "operator f (node 1): its gradient has set the cotangent of operand x to f32[], expected f32[3], on the way"},
+    {"type", wrong_type, false, DLC_INVALID_ARGUMENT, "of operand x to f64[3], expected f32[3], on the way"},
+    {"builder", builder_mistake, false, DLC_INVALID_ARGUMENT, "operator f (node 1): matmul"},
+    {"endless", endless, false, DLC_INVALID_ARGUMENT, "asks for its own gradient, deeper than 16, on the way f <-"},
+    {"not linear", not_linear, true, DLC_UNSUPPORTED, "its cotangents are no linear function"},
+};
+
+static void test_bad_rules(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_rules / sizeof *bad_rules; i++) {
+        dlc_context *context = open_context("interp", NULL);
+        if (!context) skip();
+        OK(context, define(context, (dlc_operator_options){.name = "f",
+                                                           .operands = "x",
+                                                           .shape = "T[n] -> T[n]",
+                                                           .call = same,
+                                                           .gradient = bad_rules[i].gradient}));
+        dlc_graph *g = new_graph(context);
+        dlc_value x = vector(g, "x", 3), y = dlc_exp(dlc_apply(g, "f", 1, &x, 0, NULL)), out = DLC_NONE;
+        if (bad_rules[i].forwards)
+            dlc_jvp(1, &x, &x, 1, &y, &out);
+        else
+            out = gradient_of(sum(y), x);
+        if (dlc_graph_status(g) != bad_rules[i].status || !strstr(dlc_graph_message(g), bad_rules[i].message) ||
+            dlc_value_ok(out))
+            failed("%s: %s: %s", bad_rules[i].what, dlc_status_text(dlc_graph_status(g)), dlc_graph_message(g));
+        dlc_graph_destroy(g);
+        dlc_context_destroy(context);
+    }
+    dlc_context *context = open_context("interp", NULL);
+    dlc_operator_options options = cubic_options();
+    options.has_effects = true;
+    CHECK(define(context, options) == DLC_INVALID_ARGUMENT);
+    assert_holds(dlc_error_message(context), "gradient is set for a function that has effects");
+    dlc_context_destroy(context);
+}
 
 /* Sub-graphs of dlc_with_gradient for one operand x[3]. */
 typedef struct pair {
@@ -357,12 +556,36 @@ static void test_bad_pairs(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Refused memory, at each site in turn. */
+static void test_refused_memory(void **state) {
+    (void)state;
+    counter c;
+    dlc_context *context = open_counted("interp", &c);
+    if (!context) skip();
+    OK(context, define(context, cubic_options()));
+    bool done = false;
+    for (int64_t left = 0; !done; left++) {
+        dlc_graph *g = new_graph(context);
+        dlc_value x = vector(g, "x", 3), in[] = {with_rule(g, x, 3, softplus, softplus_back), x};
+        dlc_value loss = sum(dlc_apply(g, "cubic", 2, in, 0, NULL));
+        CHECK(dlc_graph_status(g) == DLC_OK);
+        atomic_store(&c.left, left);
+        dlc_value y = gradient_of(loss, x);
+        atomic_store(&c.left, -1);
+        done = dlc_value_ok(y);
+        if (!done && dlc_graph_status(g) != DLC_OUT_OF_MEMORY) failed("%s", dlc_graph_message(g));
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+    CHECK(atomic_load(&c.blocks) == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_with_gradient),
-        cmocka_unit_test(test_without_derivatives),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_bad_pairs),
+        cmocka_unit_test(test_with_gradient),  cmocka_unit_test(test_without_derivatives),
+        cmocka_unit_test(test_text),           cmocka_unit_test(test_registered),
+        cmocka_unit_test(test_bad_rules),      cmocka_unit_test(test_bad_pairs),
+        cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("gradients of what hosts define", tests, NULL, NULL);
 }
