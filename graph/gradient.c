@@ -7,6 +7,7 @@
 
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/notation.h"
 
 typedef struct way {
     graph *g;
@@ -145,6 +146,30 @@ _Noreturn static void refuse(const way *w, uint32_t index, bool reverse) {
               op->refused ? op->refused : "");
 }
 
+/* Does work(argument) for node `index`. An error of what the host defined says where it stands; one that does so already, since a rule itself
+ * asks for derivatives, passes unchanged. */
+static void work_for(const way *w, uint32_t index, void (*work)(void *argument), void *argument) {
+    const graph_op *op = w->g->nodes.data[index].op;
+    lib_scope *const outer = w->arena->scope;
+    lib_scope inner;
+    if (!op->host) {
+        work(argument);
+        return;
+    }
+    w->arena->scope = &inner;
+    if (LIB_ENTER(&inner)) work(argument);
+    w->arena->scope = outer;
+    if (inner.error.status == DLC_OK) return;
+    if (lib_is_circumstance(inner.error.status) || strstr(inner.error.message, ", on the way "))
+        lib_raise_error(outer, &inner.error);
+    lib_raise(outer, inner.error.status, "%s: operator %s (node %u): %s, on the way %s", w->call, op->name, index,
+              inner.error.message, way_text(w, index));
+}
+
+static void expand_notation(void *argument) {
+    graph_notation_expand(argument);
+}
+
 /* Emits the expansion of node `index` into the graph. */
 static void expand(way *w, uint32_t index) {
     const graph_node node = w->g->nodes.data[index];
@@ -156,6 +181,8 @@ static void expand(way *w, uint32_t index) {
                       .result = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node.results)};
     if (graph_is_on_stored(w->g, &node))
         graph_expand_stored(&e, node.results);
+    else if (graph_notation_has_rows(node.op))
+        work_for(w, index, expand_notation, &e);
     else
         node.op->expand(&e);
     w->expansion.data[index - w->first_node] = e.result;
@@ -193,7 +220,8 @@ static void visit(way *w, uint32_t index, bool reverse) {
         lib_vec_push(w->arena, &stack, ((step){index, 0}));
         const graph_node *node = &w->g->nodes.data[index];
         if (!is_end(w, node) && !has_rule(w, node, reverse)) {
-            if (!graph_has_expansion(w->g, node) || counts(node)) refuse(w, index, reverse);
+            if ((!graph_has_expansion(w->g, node) && !graph_notation_has_rows(node->op)) || counts(node))
+                refuse(w, index, reverse);
             expand(w, index);
         }
         while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX)
@@ -224,23 +252,18 @@ static graph_rule rule_of(const way *w, uint32_t index) {
                         .maps = w->maps};
 }
 
-/* Applies a rule of node `index`. An error of a rule of the host's says where it stands; one that does so already, since the rule itself asks
- * for derivatives, passes unchanged. */
+typedef struct application {
+    graph_rule *rule;
+    void (*function)(graph_rule *rule);
+} application;
+
+static void apply_work(void *argument) {
+    const application *a = argument;
+    a->function(a->rule);
+}
+
 static void apply(const way *w, uint32_t index, graph_rule *rule, void (*function)(graph_rule *rule)) {
-    lib_scope *const outer = w->arena->scope;
-    lib_scope inner;
-    if (!rule->op->host) {
-        function(rule);
-        return;
-    }
-    w->arena->scope = &inner;
-    if (LIB_ENTER(&inner)) function(rule);
-    w->arena->scope = outer;
-    if (inner.error.status == DLC_OK) return;
-    if (lib_is_circumstance(inner.error.status) || strstr(inner.error.message, ", on the way "))
-        lib_raise_error(outer, &inner.error);
-    lib_raise(outer, inner.error.status, "%s: operator %s (node %u): %s, on the way %s", w->call, rule->op->name, index,
-              inner.error.message, way_text(w, index));
+    work_for(w, index, apply_work, &(application){rule, function});
 }
 
 graph_id graph_rule_operand(const graph_rule *rule, int operand) {

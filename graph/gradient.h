@@ -9,7 +9,7 @@
  *              it emits, which is linear in them, is differentiated in turn
  *   partial    maps: the derivative with respect to one operand, element by element
  *   scalar     maps: the derivative of the scalar expression (tir/derivative.h)
- *   expand     composites: the derivative of the expansion
+ *   expand     composites: the derivative of the expansion; registered tensor expressions: that of their stages as rows (gradient_stage.h)
  * A row with none of these is refused. */
 #ifndef GRAPH_GRADIENT_H
 #define GRAPH_GRADIENT_H
@@ -88,6 +88,8 @@ void graph_cotangent_with_gradient(graph_rule *rule);
 graph_map_pool *graph_new_map_pool(lib_arena *arena);
 /* The cotangent (or tangent) `given` times the derivative of the map with respect to rule->operand; 0: it is 0. */
 graph_id graph_map_scaled(const graph_rule *rule, graph_id given);
+/* The row that computes expression e, a number or an operator, of its operands x[]. */
+graph_id graph_emit_scalar(graph *g, const tir_pool *pool, tir_expr e, const graph_id *x);
 /* a * b, and 0 where a is 0 whatever b is; the operands broadcast. */
 graph_id graph_multiply_no_nan(graph *g, graph_id a, graph_id b);
 

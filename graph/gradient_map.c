@@ -2,6 +2,7 @@
  * operator of scalar expressions is a row. */
 #include "graph/build.h"
 #include "graph/gradient.h"
+#include "tir/arith.h"
 #include "tir/derivative.h"
 
 enum { OPERANDS_MAX = 8 };
@@ -46,39 +47,33 @@ static const char *row_of(tir_op op) {
 }
 
 static double constant_of(const tir_pool *pool, tir_expr e) {
-    const tir_dtype dtype = tir_dtype_of(pool, e);
     int64_t integer;
-    if (tir_is_const(pool, e, &integer)) return (double)integer;
-    const uint64_t bits = tir_get(pool, e)->bits;
-    double number;
-    float single;
-    if (dtype == DLC_F64) {
-        memcpy(&number, &bits, sizeof number);
-        return number;
-    }
-    const uint32_t low = (uint32_t)bits;
-    memcpy(&single, &low, sizeof single);
-    return (double)single;
+    return tir_is_const(pool, e, &integer) ? (double)integer
+                                           : tir_bits_to_f64(tir_dtype_of(pool, e), tir_get(pool, e)->bits);
+}
+
+graph_id graph_emit_scalar(graph *g, const tir_pool *pool, tir_expr e, const graph_id *x) {
+    const tir_op op = tir_op_of(pool, e);
+    const dlc_dtype dtype = (dlc_dtype)tir_dtype_of(pool, e);
+    int64_t integer;
+    if (op == TIR_CONST)
+        return lib_dtype_is_float(dtype)         ? graph_scalar(g, dtype, constant_of(pool, e))
+               : tir_is_const(pool, e, &integer) ? graph_scalar_i64(g, dtype, integer)
+                                                 : graph_scalar_i64(g, dtype, (int64_t)tir_get(pool, e)->bits);
+    if (op == TIR_CAST) return graph_cast(g, x[0], dtype);
+    if (op == TIR_MULADD) return graph_add(g, graph_mul(g, x[0], x[1]), x[2]);
+    if (op == TIR_BITCAST)
+        return graph_emit_with(g, "bit_cast", 1, x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
+    const graph_op *row = graph_op_find(row_of(op));
+    if (!row) lib_raise(g->arena->scope, DLC_INTERNAL, "there is no operator %s for a derivative", tir_ops[op].text);
+    return graph_emit_broadcast(g, row, tir_get(pool, e)->count, x, NULL);
 }
 
 /* Emits the node of one expression, whose operands have been made. */
 static graph_id emit(translation *t, tir_expr e) {
-    const tir_op op = tir_op_of(t->pool, e);
-    const dlc_dtype dtype = (dlc_dtype)tir_dtype_of(t->pool, e);
     graph_id x[OPERANDS_MAX] = {0};
-    int64_t integer;
-    if (op == TIR_CONST)
-        return lib_dtype_is_float(dtype)            ? graph_scalar(t->g, dtype, constant_of(t->pool, e))
-               : tir_is_const(t->pool, e, &integer) ? graph_scalar_i64(t->g, dtype, integer)
-                                                    : graph_scalar_i64(t->g, dtype, (int64_t)tir_get(t->pool, e)->bits);
     for (int k = 0; k < tir_get(t->pool, e)->count; k++) x[k] = t->maps->value.data[tir_operand(t->pool, e, k)];
-    if (op == TIR_CAST) return graph_cast(t->g, x[0], dtype);
-    if (op == TIR_MULADD) return graph_add(t->g, graph_mul(t->g, x[0], x[1]), x[2]);
-    if (op == TIR_BITCAST)
-        return graph_emit_with(t->g, "bit_cast", 1, x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
-    const graph_op *row = graph_op_find(row_of(op));
-    if (!row) lib_raise(t->g->arena->scope, DLC_INTERNAL, "there is no operator %s for a derivative", tir_ops[op].text);
-    return graph_emit_broadcast(t->g, row, tir_get(t->pool, e)->count, x, NULL);
+    return graph_emit_scalar(t->g, t->pool, e, x);
 }
 
 static void set_value(graph_map_pool *maps, tir_expr e, graph_id value) {

@@ -1,5 +1,6 @@
 /* Shape rules and tensor expressions of registered operators; see notation.h. */
 #include "graph/build.h"
+#include "graph/gradient_stage.h"
 #include "graph/internal.h"
 #include "graph/notation_text.h"
 #include "graph/ops_common.h"
@@ -41,8 +42,10 @@ typedef struct interpreter {
     tir_pool *pool;
     /* the shape rule's argument; NULL: stages are built */
     const graph_infer *infer;
-    /* the compute definition's argument; NULL: in a shape rule */
+    /* the compute definition's argument; NULL: in a shape rule, or if rows are emitted */
     graph_compute *compute;
+    /* of derivatives: stages become rows; NULL: they do not */
+    graph_stage_tensors *rows;
     const graph_attribute *attribute;
     int operands;
     const graph_shape *operand;
@@ -534,6 +537,25 @@ static uint32_t make_reduction(interpreter *t, const reduction *r, int space, co
     return tir_stage_reduce(region, stage, r->op, lift);
 }
 
+/* Emits the rows of a stage over these indices of the scope, the last ones being those of the reduction; its number is that of the tensor. */
+static uint32_t emit_rows(interpreter *t, graph_stage *stage, const uint32_t *used) {
+    for (int i = 0; i < stage->axes; i++) {
+        stage->var[i] = t->scope.data[used[i]].var;
+        stage->extent[i] = t->scope.data[used[i]].extent;
+    }
+    const graph_id value = graph_emit_stage(t->rows, stage);
+    lib_vec_push(t->arena, &t->rows->value, value);
+    return t->rows->value.count - 1;
+}
+
+static uint32_t emit_reduction(interpreter *t, const reduction *r, int space, uint32_t *used) {
+    graph_stage stage = {.space = space, .op = r->op, .body = r->lift, .predicate = r->predicate};
+    stage.dtype = (dlc_dtype)r->dtype;
+    stage.axes = space;
+    for (uint32_t i = r->first; i < t->scope.count; i++) used[stage.axes++] = i;
+    return emit_rows(t, &stage, used);
+}
+
 /* Makes the reduction's stage, over the enclosing indices that its body depends on, and loads its value at these. */
 static tir_expr reduced_value(interpreter *t, const reduction *r) {
     uint32_t used[TIR_MAX_AXES];
@@ -546,7 +568,9 @@ static tir_expr reduced_value(interpreter *t, const reduction *r) {
         used[space++] = i;
     }
     if (space > DLC_MAX_RANK) fail(t, "a reduction depends on more than %d indices", DLC_MAX_RANK);
-    uint32_t id = t->compute ? make_reduction(t, r, space, used) : (uint32_t)FIRST_STAGE + t->pool->nodes.count;
+    uint32_t id = t->compute ? make_reduction(t, r, space, used)
+                  : t->rows  ? emit_reduction(t, r, space, used)
+                             : (uint32_t)FIRST_STAGE + t->pool->nodes.count;
     return tir_load(t->pool, id, r->dtype, space, index, 0, 0);
 }
 
@@ -617,6 +641,13 @@ static uint32_t make_tensor(interpreter *t, tir_expr value, uint32_t stages_befo
     return tir_stage_value(region, stage, tir_substitute(t->pool, value, axes, from, to), 0, 0);
 }
 
+static uint32_t emit_statement(interpreter *t, tir_expr value, dlc_dtype dtype) {
+    graph_stage stage = {.space = (int)t->scope.count, .axes = (int)t->scope.count, .body = value, .dtype = dtype};
+    uint32_t used[TIR_MAX_AXES];
+    for (uint32_t i = 0; i < t->scope.count; i++) used[i] = i;
+    return emit_rows(t, &stage, used);
+}
+
 /* given: the known part of the result's shape, if the statement is a result; else NULL. */
 static known_tensor read_value(interpreter *t, const notation_statement *s, const graph_shape *given) {
     uint32_t before = t->compute ? t->compute->region->stages.count : 0;
@@ -639,6 +670,7 @@ static known_tensor read_value(interpreter *t, const notation_statement *s, cons
     tensor.shape.rank = (int)t->scope.count;
     for (uint32_t i = 0; i < t->scope.count; i++) tensor.shape.dim[i] = t->scope.data[i].extent;
     if (t->compute) tensor.id = make_tensor(t, value, before);
+    if (t->rows) tensor.id = emit_statement(t, value, tensor.shape.dtype);
     return tensor;
 }
 
@@ -733,6 +765,44 @@ static void compute_notation(graph_compute *compute) {
         known_tensor tensor = read_value(t, &n->statement[i], result >= 0 ? &compute->result_shape[result] : NULL);
         if (result >= 0) compute->result[result] = tensor.id;
         lib_vec_push(t->arena, &t->tensors, tensor);
+    }
+}
+
+bool graph_notation_has_rows(const graph_op *op) {
+    return op->host && op->host->notation && op->host->notation->statements > 0;
+}
+
+/* The shape rule's interpretation once more, of which each stage is emitted. */
+void graph_notation_expand(graph_expand *e) {
+    const graph_notation *n = notation_of(e->op);
+    graph *g = e->g;
+    interpreter *t = LIB_NEW(g->arena, interpreter);
+    graph_stage_tensors rows = {.g = g};
+    graph_shape *operand = LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)e->inputs), result;
+    uint32_t *ids = LIB_NEW_ARRAY(g->arena, uint32_t, (size_t)e->inputs);
+    for (int i = 0; i < e->inputs; i++) {
+        operand[i] = *graph_shape_of(g, e->input[i]);
+        ids[i] = (uint32_t)i;
+        lib_vec_push(g->arena, &rows.value, e->input[i]);
+    }
+    *t = (interpreter){.n = n,
+                       .op = e->op,
+                       .arena = g->arena,
+                       .pool = g->pool,
+                       .rows = &rows,
+                       .attribute = e->attribute,
+                       .operands = e->inputs,
+                       .operand = operand};
+    bind_operands(t);
+    add_operands(t, ids);
+    const int results = n->has_shape ? n->results : 1;
+    for (int i = 0; i < n->statements; i++) {
+        const int r = i - (n->statements - results);
+        const bool given = n->has_shape && r >= 0;
+        if (given) result = shape_of_result(t, &n->result[r]);
+        const known_tensor tensor = read_value(t, &n->statement[i], given ? &result : NULL);
+        if (r >= 0) e->result[r] = rows.value.data[tensor.id];
+        lib_vec_push(g->arena, &t->tensors, tensor);
     }
 }
 

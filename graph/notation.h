@@ -22,6 +22,10 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
  * linearity of the row, if it is a map without attributes. Call it last. */
 void graph_notation_try(graph_definition *definition);
 
+/* Is the row defined by an expression? Then its results by rows of the table, which differentiate. */
+bool graph_notation_has_rows(const graph_op *op);
+void graph_notation_expand(graph_expand *expand);
+
 /* The shape rule of the definition's notation; also for rows that are not computed by its expression. */
 void graph_notation_infer(graph_infer *infer);
 

@@ -229,6 +229,7 @@ typedef dlc_status dlc_operator_call(void *user, dlc_callback *callback, int inp
  * Reads must be in bounds: x[i - 1] is refused if this cannot be proven. x[i - 1 where c else v] is v if c is
  * false or the index is out of bounds: x[i - 1 where true else 0] is x padded with zeros, table[cast.index(ids[i]) where true else 0] a
  * gather that is safe for every index.
+ * Derivatives (<dlc/gradient.h>) follow from the expression: of any order, in both modes.
  * An expression that reads every operand at the index that it writes (y[...] = x[...] * alpha + b[...]) is elementwise: operands
  * broadcast. */
 typedef struct dlc_operator_options {
