@@ -40,19 +40,23 @@ static int axes_of(uint32_t mask, int *axis) {
     return count;
 }
 
+static void check_rank(const translation *t, int rank) {
+    if (rank > DLC_MAX_RANK)
+        lib_raise(t->g->arena->scope, DLC_UNSUPPORTED, "a part of the expression depends on %d indices, at most %d",
+                  rank, DLC_MAX_RANK);
+}
+
 /* Repeats the value along the axes of `mask` that it does not have. */
 static graph_id align(const translation *t, part p, uint32_t mask) {
     int axis[TIR_MAX_AXES], count = axes_of(mask, axis), given = 0;
     tir_expr dims[TIR_MAX_AXES];
     int64_t at[TIR_MAX_AXES];
     if (p.mask == mask) return p.id;
+    check_rank(t, count);
     for (int i = 0; i < count; i++) {
         dims[i] = t->stage->extent[axis[i]];
         if (p.mask >> axis[i] & 1) at[given++] = i;
     }
-    if (count > DLC_MAX_RANK)
-        lib_raise(t->g->arena->scope, DLC_UNSUPPORTED, "a part of the expression depends on %d indices, at most %d",
-                  count, DLC_MAX_RANK);
     return graph_broadcast(t->g, p.id, count, dims, at);
 }
 
@@ -236,6 +240,7 @@ static void take_together(translation *t, load *l, const tir_expr *index, uint32
     int axis[TIR_MAX_AXES], together = 0, count = axes_of(mask, axis);
     int64_t order[TIR_MAX_AXES];
     graph_id coordinate[DLC_MAX_RANK];
+    check_rank(t, count + 1);
     for (int i = 0; i < l->rank; i++)
         if (l->place[i] < 0) order[together++] = i;
     for (int i = 0, rest = together; i < l->rank; i++)
@@ -245,6 +250,7 @@ static void take_together(translation *t, load *l, const tir_expr *index, uint32
         const tir_expr at = index[-1 - l->place[i]];
         coordinate[i] = graph_expand_dims(g, align(t, t->known[at], mask), count);
     }
+    check_rank(t, l->rank + count - together);
     const graph_id indices = together == 1 ? coordinate[0] : graph_concat(g, together, coordinate, count);
     l->value = graph_emit_with(g, "gather_nd", 2, (graph_id[]){l->value, indices}, 0, NULL);
     memmove(l->place + count, l->place + together, (size_t)(l->rank - together) * sizeof *l->place);
@@ -331,6 +337,7 @@ static part translate_load(translation *t, tir_expr e) {
             together |= own->mask;
             continue;
         }
+        check_rank(t, l.rank + count - 1);
         if (own->way == BY_GATHER) l.value = graph_gather(g, l.value, align(t, t->known[index[d]], own->mask), d);
         if (own->way == BY_SLICES) {
             affine moved = own->affine;

@@ -505,7 +505,8 @@ static const graph_op row_with_gradient = {
     .doc =
         "forward(x...), which derivatives treat as an operator whose cotangents are backward(x..., results..., cotangents "
         "of the results...): one output for each operand, which for an operand of no float type is not read. Cotangents "
-        "have the types of their values, f32 for narrower floats; outputs may also have the operand's own. Without "
+        "have the types of their values, f32 for narrower floats (of results of no float type they are zeros); outputs may "
+        "also have the operand's own. Without "
         "derivatives it is `forward` alone, joined to the operators around it. Forward mode transposes `backward`, which "
         "then must be linear in the cotangents. Sub-graphs read no values of graphs around them, only operands: these "
         "would have no cotangents. For straight-through estimators, derivatives that are limited or have a better form, "

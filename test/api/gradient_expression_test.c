@@ -279,6 +279,12 @@ static const expression_case cases[] = {
     {"x", "T[n] -> T[]", "y[] = sum(i, pow(abs(x[i]) + 1, 1.5))", {{1, {5}, 0}}, 1, 0},
     {"a b", NULL, "y[...] = a[...] * exp(b[...]) + b[...]", {{2, {3, 2}, 0}, {2, {3, 2}, 0}}, 1, 0},
     {"x", "T[40] -> T[2]", "y[i] = sum(k: 36, x[4*i + k]*x[4*i + k])", {{1, {40}, 0}}, 1, 0},
+    {"x",
+     "T[n] -> T[n]",
+     "m[i] = x[i] > 0.1; k[i] = cast.i32(3*x[i]); y[i] = select(m[i], x[i]*cast.T(k[i]), x[i]*x[i])",
+     {{1, {6}, 0}},
+     1,
+     0},
 };
 
 static void test_cases(void **state) {
@@ -291,39 +297,86 @@ static void test_cases(void **state) {
     }
 }
 
-/* Random subscripts c*i + d*k + e in two dimensions, some of them with indices in common, padded or not. */
+/* x at c[d][0]*i + c[d][1]*j + c[d][2]*k + rest[d] in dimension d, for i < 3, j < 4, k < 2; padded: 0 outside of it. */
+typedef struct subscripts {
+    int c[2][3], rest[2], size[2];
+    bool padded;
+} subscripts;
+
+static const int extents[] = {3, 4, 2};
+
+static subscripts random_subscripts(uint32_t *seed) {
+    subscripts s = {.padded = noise(seed) > 0};
+    for (int d = 0; d < 2; d++) {
+        int low = 0, high = 0;
+        for (int a = 0; a < 3; a++) {
+            const int c = noise(seed) > 0.3f ? 0 : (int)(noise(seed) * 3.49f);
+            s.c[d][a] = c;
+            *(c < 0 ? &low : &high) += c * (extents[a] - 1);
+        }
+        s.rest[d] = (s.padded ? (int)(noise(seed) * 2.5f) : 0) - low;
+        s.size[d] = high - low + 1 + (noise(seed) > 0);
+    }
+    return s;
+}
+
+/* The element that is read at i, j, k; -1: none. */
+static int element_at(const subscripts *s, int i, int j, int k) {
+    int at[2];
+    for (int d = 0; d < 2; d++) {
+        at[d] = s->c[d][0] * i + s->c[d][1] * j + s->c[d][2] * k + s->rest[d];
+        if (at[d] < 0 || at[d] >= s->size[d]) return -1;
+    }
+    return at[0] * s->size[1] + at[1];
+}
+
+/* y[i, j] = sum over k of x[...]*(1 + k + i + 3j): the loss and its gradient by loops. */
+static void check_loops(dlc_context *context, const subscripts *s, const expression_case *c, uint32_t seed) {
+    plan *p = malloc(sizeof *p);
+    outcome *o = calloc(2, sizeof *o);
+    CHECK(p && o);
+    open_plan(p, context, c, seed, true);
+    run(p, &o[0]);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 4; j++) {
+            const double weight = 1 + 0.1 * ((i * 4 + j) % 7);
+            double y = 0;
+            for (int k = 0; k < 2; k++) {
+                const int at = element_at(s, i, j, k);
+                if (at >= 0) y += p->data[0][at] * (1 + k + i + 3 * j);
+            }
+            o[1].loss += weight * y * y;
+            for (int k = 0; k < 2; k++) {
+                const int at = element_at(s, i, j, k);
+                if (at >= 0) o[1].gradient[0][at] += 2 * weight * y * (1 + k + i + 3 * j);
+            }
+        }
+    expect(p, "loss", 0, 0, o[0].loss, o[1].loss, 0);
+    for (int i = 0; i < s->size[0] * s->size[1]; i++)
+        expect(p, "gradient by loops", 0, i, o[0].gradient[0][i], o[1].gradient[0][i], 0);
+    dlc_program_destroy(p->program);
+    free(o);
+    free(p);
+}
+
+/* Reversed, strided, dilated, padded, with indices in common. */
 static void test_random_subscripts(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);
     if (!context) skip();
     uint32_t seed = 77;
-    for (int round = 0; round < 60; round++) {
-        static const char *const names[] = {"i", "j", "k"};
-        const int extent[] = {3, 4, 2};
+    for (uint32_t n = 0; n < 100; n++) {
+        const subscripts s = random_subscripts(&seed);
         char index[2][64], shape[64], expression[256];
-        int size[2];
-        const bool padded = noise(&seed) > 0;
-        for (int d = 0; d < 2; d++) {
-            int low = 0, high = 0;
-            snprintf(index[d], sizeof index[d], "0");
-            for (int a = 0; a < 3; a++) {
-                const int c = (int)(noise(&seed) * 3.49f);
-                const size_t used = strlen(index[d]);
-                if (noise(&seed) > 0.3f || c == 0) continue;
-                snprintf(index[d] + used, sizeof index[d] - used, " %c %d*%s", c < 0 ? '-' : '+', abs(c), names[a]);
-                low += c < 0 ? c * (extent[a] - 1) : 0;
-                high += c > 0 ? c * (extent[a] - 1) : 0;
-            }
-            const size_t used = strlen(index[d]);
-            const int shift = padded ? (int)(noise(&seed) * 2.5f) : 0;
-            snprintf(index[d] + used, sizeof index[d] - used, " + %d - %d", 10 - low + shift, 10);
-            size[d] = high - low + 1 + (noise(&seed) > 0);
-        }
-        snprintf(shape, sizeof shape, "T[%d, %d] -> T[3, 4]", size[0], size[1]);
+        for (int d = 0; d < 2; d++)
+            snprintf(index[d], sizeof index[d], "%d*i + %d*j + %d*k + %d", s.c[d][0], s.c[d][1], s.c[d][2], s.rest[d]);
+        snprintf(shape, sizeof shape, "T[%d, %d] -> T[3, 4]", s.size[0], s.size[1]);
         snprintf(expression, sizeof expression, "y[i, j] = sum(k: 2, x[%s, %s%s] * cast.T(1 + k + i + 3*j))", index[0],
-                 index[1], padded ? " where true else 0" : "");
-        expression_case c = {"x", shape, expression, {{2, {size[0], size[1]}, 0}}, 1, 0};
-        if (size[0] * size[1] <= ELEMENTS) check_case(context, &c, 100 + (uint32_t)round);
+                 index[1], s.padded ? " where true else 0" : "");
+        const expression_case c = {"x", shape, expression, {{2, {s.size[0], s.size[1]}, 0}}, 1, 0};
+        if (s.size[0] * s.size[1] > ELEMENTS) continue;
+        check_case(context, &c, 100 + n);
+        check_loops(context, &s, &c, 100 + n);
     }
     dlc_context_destroy(context);
 }
@@ -483,9 +536,17 @@ static void test_limits(void **state) {
                                   {{0, {0}, 0}},
                                   1,
                                   0},
+                          many = {"x",
+                                  "T[a, b, c, d, e, f, g] -> T[a - 1, b - 1, c - 1, d - 1, e - 1, f - 1]",
+                                  "y[a, b, c, d, e, f] = sum(k: 2, l: 2, m: 2, n: 2, o: 2, p: 2, q: 2,"
+                                  " x[a + k, b + l, c + m, d + n, e + o, f + p, q])",
+                                  {{0, {0}, 0}},
+                                  1,
+                                  0},
                           deep = {"x", "T[n] -> T[n]", text, {{0, {0}, 0}}, 1, 0};
     OK(context, define_case(context, &wide, "wide"));
     OK(context, define_case(context, &deep, "deep"));
+    OK(context, define_case(context, &many, "many"));
     dlc_graph *g;
     OK(context, dlc_graph_create(context, &g));
     dlc_value x = dlc_input(g, "x", DLC_F64, 1, DIMS(SIZE(3))), y = dlc_apply(g, "deep", 1, &x, 0, NULL), out;
@@ -497,6 +558,13 @@ static void test_limits(void **state) {
     CHECK(dlc_graph_status(g) == DLC_UNSUPPORTED && !dlc_value_ok(out));
     assert_holds(dlc_graph_message(g),
                  "a part of the expression depends on 14 indices, at most 12, on the way wide <- z");
+    dlc_graph_destroy(g);
+    OK(context, dlc_graph_create(context, &g));
+    x = dlc_input(g, "z", DLC_F64, 7, DIMS(SIZE(3), SIZE(3), SIZE(3), SIZE(3), SIZE(3), SIZE(2), SIZE(2)));
+    y = dlc_apply(g, "many", 1, &x, 0, NULL);
+    dlc_gradient(dlc_reduce_sum(y, 0, NULL), 1, &x, &out);
+    CHECK(dlc_graph_status(g) == DLC_UNSUPPORTED && !dlc_value_ok(out));
+    assert_holds(dlc_graph_message(g), "depends on 13 indices, at most 12");
     dlc_graph_destroy(g);
     dlc_context_destroy(context);
     free(text);

@@ -2,6 +2,7 @@
  * closed forms and differences in double precision; what a host may do wrong. */
 #include "api/extend.h"
 
+#include <dlc/eager.h>
 #include <dlc/gradient.h>
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------------- */
@@ -259,6 +260,24 @@ static void test_without_derivatives(void **state) {
     }
     assert_string_equal(text[0], text[1]);
     for (int i = 0; i < 2; i++) dlc_text_free(context, text[i]);
+    dlc_context_destroy(context);
+}
+
+/* In an eager graph: evaluated at once, then again for its gradient. */
+static void test_eager(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g;
+    OK(context, dlc_eager_create(context, NULL, &g));
+    float data[] = {0.4f, 0.6f, -1.2f, 2.5f}, got[4];
+    tensor t, out;
+    dlc_value x = dlc_eager_tensor(g, F32(&t, data, 4)), y = with_rule(g, x, 4, rounded, straight);
+    OK(context, dlc_eager_read(g, y, F32(&out, got, 4)));
+    CLOSE(got, ((double[]){0, 1, -1, 2}), 4, 0);
+    OK(context, dlc_eager_read(g, gradient_of(sum(dlc_mul(y, x)), x), F32(&out, got, 4)));
+    CLOSE(got, ((double[]){0.4, 1.6, -2.2, 4.5}), 4, 1e-6);
+    dlc_graph_destroy(g);
     dlc_context_destroy(context);
 }
 
@@ -582,10 +601,10 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_with_gradient),  cmocka_unit_test(test_without_derivatives),
-        cmocka_unit_test(test_text),           cmocka_unit_test(test_registered),
-        cmocka_unit_test(test_bad_rules),      cmocka_unit_test(test_bad_pairs),
-        cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_with_gradient), cmocka_unit_test(test_without_derivatives),
+        cmocka_unit_test(test_eager),         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_registered),    cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_bad_pairs),     cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("gradients of what hosts define", tests, NULL, NULL);
 }
