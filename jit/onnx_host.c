@@ -429,6 +429,7 @@ static void fill_hosted(onnx_import *im, struct hosted_node *hosted, const graph
     d->op.max_inputs = -1, d->op.results = hosted->node.results;
     d->op.operands = "x", d->op.dtypes = "all", d->op.doc = "";
     d->op.infer = graph_infer_by_host, d->op.host = d;
+    d->op.refused = "register it with an expansion";
 }
 
 /* Makes a hosted_node for the current node; the caller adds it to the model. */
