@@ -1,17 +1,16 @@
 /* Tensor expressions as rows: a registered operator whose definition is an expression differentiates by what its stages are in rows of the
  * table. Each part of a stage's body becomes a value over the indices on which it depends, in the order of the stage; a sum of products is a
- * contraction. A load is a change of indices, one dimension after the other:
- *   an index                     nothing, or a transposition
- *   c*i + d                      a slice, reversed for c < 0; padded with zeros where the load's guard only asks for its bounds
- *   c*i + d*k + e, k of few      a slice for each k, joined: backwards the elements i = (j - d*k - e)/c that are whole and inside, summed
- *                                over k
- *   data, i/2, indices that another dimension has, too     gather: backwards a scatter that adds */
+ * contraction. A load is a change of indices:
+ *   an index                        nothing, or a transposition
+ *   c*i + d                         a slice, reversed for c < 0; padded with zeros where the load's guard only asks for its bounds
+ *   other sums of multiples         affine_gather: backwards the indices i = (j - rest)/c that are whole and inside, the others summed
+ *   data, i/2                       gather: backwards a scatter that adds */
 #include "graph/gradient_stage.h"
 
 #include "graph/build.h"
 #include "graph/gradient.h"
 
-enum { TERMS = 16, SLICES = GRAPH_CONCAT_WIDEST, OPERANDS_MAX = 8 };
+enum { TERMS = 16, OPERANDS_MAX = 8 };
 
 /* A value over the axes of a mask, in their order. */
 typedef struct part {
@@ -91,7 +90,7 @@ static void survey(translation *t, tir_expr e) {
 
 /* ---- changes of one dimension ---------------------------------------------------------------------------------------------- */
 
-/* index = sum of coefficient[i]*var of axis[i] + rest, the longest axis first. */
+/* index = sum of coefficient[i]*var of axis[i] + rest. */
 typedef struct affine {
     int terms;
     int axis[TERMS];
@@ -99,10 +98,7 @@ typedef struct affine {
     tir_expr rest;
 } affine;
 
-static int64_t longest(const translation *t, int axis) {
-    return tir_range(t->g->pool, t->stage->extent[axis]).high;
-}
-
+/* False: the index is no such sum. */
 static bool read_affine(const translation *t, tir_expr index, affine *out) {
     tir_pool *pool = t->g->pool;
     tir_term term[TERMS];
@@ -123,26 +119,7 @@ static bool read_affine(const translation *t, tir_expr index, affine *out) {
             out->coefficient[out->terms++] = term[i].coefficient;
         }
     }
-    for (int i = 1; i < out->terms; i++) {
-        if (longest(t, out->axis[i]) <= longest(t, out->axis[0])) continue;
-        const int axis = out->axis[0];
-        const int64_t coefficient = out->coefficient[0];
-        out->axis[0] = out->axis[i], out->coefficient[0] = out->coefficient[i];
-        out->axis[i] = axis, out->coefficient[i] = coefficient;
-    }
     return true;
-}
-
-/* How many slices the dimension is made of; more than SLICES: too many. */
-static int64_t slices_of(const translation *t, const affine *a) {
-    int64_t slices = 1, extent;
-    for (int i = 1; i < a->terms; i++) {
-        if (!tir_is_const(t->g->pool, t->stage->extent[a->axis[i]], &extent) || extent < 1 || extent > SLICES)
-            return SLICES + 1;
-        slices *= extent;
-        if (slices > SLICES) return slices;
-    }
-    return slices;
 }
 
 /* Sets the sizes by which the dimension is padded so that all indices are inside; false: they are no numbers. */
@@ -166,46 +143,6 @@ static graph_id pad(graph *g, graph_id x, int at, int64_t below, int64_t above) 
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
     low[at] = below, high[at] = above;
     return below || above ? graph_pad(g, x, graph_scalar_like(g, x, 0), low, high) : x;
-}
-
-/* Dimension `at` of x at c*i + rest for all i of the axis. */
-static graph_id slice(const translation *t, graph_id x, int at, int axis, int64_t c, tir_expr rest) {
-    graph *g = t->g;
-    tir_pool *pool = g->pool;
-    const graph_shape *shape = graph_shape_of(g, x);
-    const tir_expr extent = t->stage->extent[axis], one = tir_index(pool, 1);
-    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
-    int64_t step[DLC_MAX_RANK];
-    for (int d = 0; d < shape->rank; d++) start[d] = tir_index(pool, 0), stop[d] = shape->dim[d], step[d] = 1;
-    const tir_expr span = tir_mul(pool, tir_index(pool, c < 0 ? -c : c), tir_sub(pool, extent, one));
-    start[at] = c < 0 ? tir_sub(pool, rest, span) : rest;
-    step[at] = c < 0 ? -c : c;
-    stop[at] = tir_add(pool, start[at], tir_add(pool, span, one));
-    if (tir_range(pool, extent).low < 1 && step[at] > 1) stop[at] = tir_max(pool, start[at], stop[at]);
-    if (c == 1 && tir_equal(pool, start[at], tir_index(pool, 0)) == TIR_YES &&
-        tir_equal(pool, stop[at], shape->dim[at]) == TIR_YES)
-        return x;
-    x = graph_slice(g, x, start, stop, step);
-    return c < 0 ? graph_reverse(g, x, 1, (int64_t[]){at}) : x;
-}
-
-/* Replaces dimension `at` of x by the axes of the terms from the last to the first. */
-static graph_id take_affine(const translation *t, graph_id x, int at, const affine *a) {
-    graph *g = t->g;
-    affine inner = *a;
-    int64_t extent = 0;
-    graph_id piece[SLICES];
-    if (a->terms == 0)
-        return graph_squeeze(g, graph_slice_axis(g, x, at, a->rest, tir_add(g->pool, a->rest, tir_index(g->pool, 1))),
-                             at);
-    if (a->terms == 1) return slice(t, x, at, a->axis[0], a->coefficient[0], a->rest);
-    const int last = --inner.terms;
-    tir_is_const(g->pool, t->stage->extent[a->axis[last]], &extent);
-    for (int64_t k = 0; k < extent; k++) {
-        inner.rest = tir_add(g->pool, a->rest, tir_index(g->pool, k * a->coefficient[last]));
-        piece[k] = graph_expand_dims(g, take_affine(t, x, at, &inner), at);
-    }
-    return extent == 1 ? piece[0] : graph_concat(g, (int)extent, piece, at);
 }
 
 /* ---- loads ----------------------------------------------------------------------------------------------------------------- */
@@ -272,8 +209,8 @@ static bool pads_with_zeros(const translation *t, tir_expr e, int rank, const gr
     return inside == tir_operand(pool, e, rank);
 }
 
-/* How a dimension is read. */
-typedef enum way { BY_INDEX, BY_SLICES, BY_GATHER, TOGETHER } way;
+/* How a dimension is read. AFFINE: the whole load is one affine_gather. */
+typedef enum way { BY_INDEX, BY_SLICE, BY_GATHER, TOGETHER, AFFINE } way;
 
 typedef struct dimension {
     way way;
@@ -282,35 +219,91 @@ typedef struct dimension {
     int64_t low, high;
 } dimension;
 
-/* An axis may have cancelled out of the sum. */
-static bool has_all_axes(const dimension *d) {
+/* Is the index a sum of multiples of the indices on which it depends? (One may have cancelled out.) */
+static bool is_affine(const translation *t, tir_expr index, dimension *d) {
     uint32_t mask = 0;
-    for (int i = 0; i < d->affine.terms; i++) mask |= 1u << d->affine.axis[i];
+    if (!read_affine(t, index, &d->affine)) return false;
+    for (int i = 0; i < d->affine.terms; i++) {
+        mask |= 1u << d->affine.axis[i];
+        if (d->affine.coefficient[i] > INT32_MAX || d->affine.coefficient[i] < -INT32_MAX) return false;
+    }
     return mask == d->mask;
 }
 
 /* Sets the ways of the dimensions; true: the value need not be selected by the guard. */
 static bool find_ways(const translation *t, tir_expr e, int rank, const graph_shape *shape, dimension *dims) {
     const tir_pool *pool = t->g->pool;
-    const bool guarded = tir_get(pool, e)->guarded, padded = guarded && pads_with_zeros(t, e, rank, shape);
-    bool done = !guarded || padded;
+    const bool guarded = tir_get(pool, e)->guarded, padded = !guarded || pads_with_zeros(t, e, rank, shape);
+    bool simple = padded, all = padded;
     for (int d = 0; d < rank; d++) dims[d].mask = t->known[tir_operand(pool, e, d)].mask;
     for (int d = 0; d < rank; d++) {
         dimension *own = &dims[d];
         const tir_expr at = tir_operand(pool, e, d);
+        const int axis = axis_of(t, at);
+        const bool sums = is_affine(t, at, own);
+        own->low = own->high = 0;
         own->way = BY_GATHER;
         for (int k = 0; k < rank; k++)
             if (k != d && dims[k].mask & own->mask) own->way = TOGETHER;
-        if (own->way == BY_GATHER && axis_of(t, at) >= 0 &&
-            tir_equal(t->g->pool, t->stage->extent[axis_of(t, at)], shape->dim[d]) == TIR_YES)
+        if (own->way == BY_GATHER && sums && own->affine.terms <= 1 && padded &&
+            (!guarded || find_padding(t, &own->affine, shape->dim[d], &own->low, &own->high)))
+            own->way = BY_SLICE;
+        if ((own->way == BY_GATHER || own->way == BY_SLICE) && axis >= 0 &&
+            tir_equal(t->g->pool, t->stage->extent[axis], shape->dim[d]) == TIR_YES)
             own->way = BY_INDEX;
-        const bool sums = own->way == BY_GATHER && read_affine(t, at, &own->affine) && has_all_axes(own) &&
-                          slices_of(t, &own->affine) <= SLICES && (!guarded || padded);
-        if (sums && (!guarded || find_padding(t, &own->affine, shape->dim[d], &own->low, &own->high)))
-            own->way = BY_SLICES;
-        done = done && (!guarded || own->way == BY_INDEX || own->way == BY_SLICES);
+        simple = simple && (own->way == BY_INDEX || own->way == BY_SLICE);
+        all = all && sums;
     }
-    return done;
+    for (int d = 0; d < rank && all && !simple; d++) dims[d].way = AFFINE;
+    return !guarded || simple || all;
+}
+
+/* Dimension `at` of x, which is padded, at c*i + rest for all i of the axis, or at rest alone. */
+static graph_id slice(const translation *t, graph_id x, int at, const dimension *how) {
+    graph *g = t->g;
+    tir_pool *pool = g->pool;
+    const graph_shape *shape = graph_shape_of(g, x);
+    const tir_expr one = tir_index(pool, 1), rest = tir_add(pool, how->affine.rest, tir_index(pool, how->low));
+    if (!how->affine.terms) return graph_squeeze(g, graph_slice_axis(g, x, at, rest, tir_add(pool, rest, one)), at);
+    const int64_t c = how->affine.coefficient[0];
+    const tir_expr extent = t->stage->extent[how->affine.axis[0]];
+    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
+    int64_t step[DLC_MAX_RANK];
+    for (int d = 0; d < shape->rank; d++) start[d] = tir_index(pool, 0), stop[d] = shape->dim[d], step[d] = 1;
+    const tir_expr span = tir_mul(pool, tir_index(pool, c < 0 ? -c : c), tir_sub(pool, extent, one));
+    start[at] = c < 0 ? tir_sub(pool, rest, span) : rest;
+    step[at] = c < 0 ? -c : c;
+    stop[at] = tir_add(pool, start[at], tir_add(pool, span, one));
+    if (tir_range(pool, extent).low < 1 && step[at] > 1) stop[at] = tir_max(pool, start[at], stop[at]);
+    if (c == 1 && tir_equal(pool, start[at], tir_index(pool, 0)) == TIR_YES &&
+        tir_equal(pool, stop[at], shape->dim[at]) == TIR_YES)
+        return x;
+    x = graph_slice(g, x, start, stop, step);
+    return c < 0 ? graph_reverse(g, x, 1, (int64_t[]){at}) : x;
+}
+
+/* The whole load as one row, over the axes of all subscripts. */
+static part take_affine(const translation *t, graph_id source, int rank, const dimension *dims) {
+    graph *g = t->g;
+    uint32_t mask = 0;
+    int axis[TIR_MAX_AXES];
+    tir_expr extent[TIR_MAX_AXES], offset[DLC_MAX_RANK];
+    for (int d = 0; d < rank; d++) mask |= dims[d].mask;
+    const int count = axes_of(mask, axis);
+    check_rank(t, count);
+    int64_t matrix[DLC_MAX_RANK * DLC_MAX_RANK] = {0};
+    for (int a = 0; a < count; a++) extent[a] = t->stage->extent[axis[a]];
+    for (int d = 0; d < rank; d++) {
+        offset[d] = dims[d].affine.rest;
+        for (int i = 0; i < dims[d].affine.terms; i++)
+            for (int a = 0; a < count; a++)
+                if (axis[a] == dims[d].affine.axis[i]) matrix[d * count + a] = dims[d].affine.coefficient[i];
+    }
+    return (part){graph_emit_with(g, "affine_gather", 1, &source, 3,
+                                  (graph_setting[]){graph_set_dims("shape", count, extent),
+                                                    graph_set_list("matrix", rank * count, matrix),
+                                                    graph_set_dims("offset", rank, offset)}),
+                  mask};
 }
 
 /* The loaded value over the axes of its indices, those of its guard and what it is elsewhere included. */
@@ -328,6 +321,7 @@ static part translate_load(translation *t, tir_expr e) {
     int64_t order[TIR_MAX_AXES] = {0};
     for (int d = 0; d < rank; d++) l.place[d] = -1 - d, index[d] = tir_operand(pool, e, d);
     const bool done = find_ways(t, e, rank, &shape, dims);
+    if (rank && dims[0].way == AFFINE) return take_affine(t, source, rank, dims);
     for (int d = rank; d-- > 0;) {
         const dimension *own = &dims[d];
         int axis[TIR_MAX_AXES], count = axes_of(own->mask, axis);
@@ -339,12 +333,7 @@ static part translate_load(translation *t, tir_expr e) {
         }
         check_rank(t, l.rank + count - 1);
         if (own->way == BY_GATHER) l.value = graph_gather(g, l.value, align(t, t->known[index[d]], own->mask), d);
-        if (own->way == BY_SLICES) {
-            affine moved = own->affine;
-            moved.rest = tir_add(pool, moved.rest, tir_index(pool, own->low));
-            l.value = take_affine(t, pad(g, l.value, d, own->low, own->high), d, &moved);
-            for (int i = 0; i < count; i++) axis[i] = moved.axis[count - 1 - i];
-        }
+        if (own->way == BY_SLICE) l.value = slice(t, pad(g, l.value, d, own->low, own->high), d, own);
         replace(&l, d, count, axis);
     }
     if (together) take_together(t, &l, index, together);

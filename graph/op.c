@@ -47,6 +47,7 @@
     X(distribution) \
     X(pool)         \
     X(iterated)     \
+    X(affine)       \
     X(gradient)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
