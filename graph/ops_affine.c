@@ -6,6 +6,9 @@
 
 enum { AFFINE_SHAPE, AFFINE_MATRIX, AFFINE_OFFSET };
 
+/* Of offsets, so that positions do not overflow. */
+#define FARTHEST ((int64_t)1 << 48)
+
 /* ---- shapes ---------------------------------------------------------------------------------------------------------------- */
 
 /* dims: of the tensor that positions are in; axes: of the one whose indices they are computed from. */
@@ -19,6 +22,10 @@ static void infer_affine(const graph_infer *infer, int dims, int axes) {
     for (int i = 0; i < dims * axes; i++)
         if (a[AFFINE_MATRIX].list[i] > INT32_MAX || a[AFFINE_MATRIX].list[i] < -INT32_MAX)
             graph_infer_fail(infer, "matrix: %lld is too large", (long long)a[AFFINE_MATRIX].list[i]);
+    for (int64_t d = 0, number; d < dims; d++)
+        if (tir_is_const(infer->g->pool, a[AFFINE_OFFSET].dims[d], &number) &&
+            (number > FARTHEST || number < -FARTHEST))
+            graph_infer_fail(infer, "offset: %lld is too large", (long long)number);
     infer->result[0] = (graph_shape){.dtype = infer->operand[0].dtype, .rank = a[AFFINE_SHAPE].count};
     for (int i = 0; i < a[AFFINE_SHAPE].count; i++) {
         infer->result[0].dim[i] = a[AFFINE_SHAPE].dims[i];
