@@ -116,6 +116,20 @@ static void compute_dot_general(graph_compute *c) {
                                        tir_cast(c->pool, (tir_dtype)result->dtype, tir_mul(c->pool, a, b)), 0, 0);
 }
 
+/* order[axis of the operand] is a dimension of (batch, free, contracted). Is the operand (batch, contracted, free)? Then renumbers `order` for that
+ * sequence. */
+static bool begins_with_contracted(int rank, int batch, int contracted, int64_t *order) {
+    int64_t other[DLC_MAX_RANK];
+    const int free = rank - batch - contracted;
+    bool same = free > 0 && contracted > 0;
+    for (int i = 0; i < rank; i++) {
+        other[i] = order[i] < batch ? order[i] : order[i] < batch + free ? order[i] + contracted : order[i] - free;
+        same = same && other[i] == i;
+    }
+    if (same) memcpy(order, other, (size_t)rank * sizeof *order);
+    return same;
+}
+
 /* The cotangent of an operand: that of the result times the other operand, summed over the other's free axes; the batch, the free
  * axes and the contracted ones (in the order in which the other operand has them) are put in the operand's order. Products of f16 and bf16
  * are of the cotangent rounded to that type, and summed in f32. */
@@ -139,11 +153,6 @@ static void transpose_dot_general(graph_rule *rule) {
     const bool half = held.dtype == DLC_F16 || held.dtype == DLC_BF16;
     const graph_id w = half ? rule->input[other] : graph_widen(g, rule->input[other]);
     const graph_id c = graph_cast(g, rule->cotangent[0], graph_shape_of(g, w)->dtype);
-    graph_setting setting[] = {
-        graph_set_list("batch_x", batch->count, first), graph_set_list("batch_w", batch->count, held_batch->list),
-        graph_set_list("contract_x", sums, summed[0]), graph_set_list("contract_w", sums, summed[1]),
-        graph_set_integer("result", GRAPH_RESULT_F32)};
-    graph_id out = graph_emit_with(g, "dot_general", 2, (graph_id[]){c, w}, half ? 5 : 4, setting);
     for (int i = 0; i < batch->count; i++) order[graph_axis_of(batch->list[i], own.rank)] = i;
     for (int i = 0; i < own.rank; i++)
         if (place[o][i] >= batch->count) order[i] = next++;
@@ -151,6 +160,15 @@ static void transpose_dot_general(graph_rule *rule) {
         for (int k = 0; k < contract->count; k++)
             if (graph_axis_of(held_contract->list[k], held.rank) == i)
                 order[graph_axis_of(contract->list[k], own.rank)] = next++;
+    /* The operand whose axes come first is the contraction's first: then nothing is transposed. */
+    const bool held_first = begins_with_contracted(own.rank, batch->count, contract->count, order);
+    graph_setting setting[] = {graph_set_list(held_first ? "batch_w" : "batch_x", batch->count, first),
+                               graph_set_list(held_first ? "batch_x" : "batch_w", batch->count, held_batch->list),
+                               graph_set_list(held_first ? "contract_w" : "contract_x", sums, summed[0]),
+                               graph_set_list(held_first ? "contract_x" : "contract_w", sums, summed[1]),
+                               graph_set_integer("result", GRAPH_RESULT_F32)};
+    const graph_id operands[2] = {held_first ? w : c, held_first ? c : w};
+    const graph_id out = graph_emit_with(g, "dot_general", 2, operands, half ? 5 : 4, setting);
     rule->out[0] = graph_cast(g, graph_transpose(g, out, order), graph_tangent_dtype(own.dtype));
 }
 
