@@ -178,14 +178,15 @@ typedef struct lowered_region {
     const uint64_t *shares;
 } lowered_region;
 
-/* For each output, the bit set of inputs that it may overwrite under this schedule. */
-static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const tir_schedule *schedule) {
+/* For each output, the bit set of inputs that it may overwrite under this schedule, which lowers to `kernel`. */
+static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const tir_schedule *schedule,
+                             const tir_kernel *kernel) {
     uint64_t *shares = LIB_NEW_ARRAY(arena, uint64_t, (size_t)region->outputs + 1);
     /* overlapping tiles compute elements twice */
     if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares;
     for (int o = 0; o < region->outputs; o++)
         for (int i = 0; i < region->inputs && i < 64; i++)
-            if (tir_region_same_point(region, i, o)) shares[o] |= UINT64_C(1) << i;
+            if (tir_region_same_point(region, kernel, i, o)) shares[o] |= UINT64_C(1) << i;
     return shares;
 }
 
@@ -250,7 +251,7 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
         uint64_t plain = atomic_load(&build->program->context->interpreted_regions);
         lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL,
                                       &request->own, host);
-        regions[i].shares = find_shares(arena, region, &schedule);
+        regions[i].shares = find_shares(arena, region, &schedule, lowered[i]);
         regions[i].plain = atomic_load(&build->program->context->interpreted_regions) != plain;
         if (regions[i].plain && *request->origins)
             lib_log_write(&build->program->context->log, "dlc: region %s is%s", request->region->name,

@@ -237,13 +237,24 @@ static bool is_taken(const jit_build *build, const graph_region *region, graph_i
     return taken;
 }
 
+/* Is the value an output whose donated input the region reads? Then the buffer belongs to the input until the region has run. */
+static bool waits_for_donation(const jit_build *build, uint32_t r, graph_id value) {
+    const graph *g = build->bound;
+    for (uint32_t o = 0; build->donated && o < g->outputs.count; o++)
+        if (g->outputs.data[o] == value && build->donated[o] >= 0 &&
+            build->last_read[g->inputs.data[build->donated[o]]] == r)
+            return true;
+    return false;
+}
+
 void jit_share_maps(jit_build *build) {
     if (lib_environment_lists(LIB_ENV_DISABLE, "alias")) return;
     for (uint32_t q = 0; q < build->request_count; q++) {
         const graph_region *region = build->requests[q].region;
         const jit_kernel *kernel = build->requests[q].kernel;
         uint32_t r = (uint32_t)(region - build->regions.data);
-        for (uint32_t o = 0; o < region->output_count; o++)
+        for (uint32_t o = 0; o < region->output_count; o++) {
+            if (waits_for_donation(build, r, region->outputs[o])) continue;
             for (uint32_t i = 0; i < region->input_count && !build->links[region->outputs[o]].base; i++) {
                 graph_id from = region->inputs[i], to = region->outputs[o], home = jit_home(build, from, NULL);
                 if (jit_alignment(build, from, 1) < jit_alignment(build, to, 1))
@@ -254,6 +265,7 @@ void jit_share_maps(jit_build *build) {
                     continue;
                 build->links[to] = (jit_link){.base = from, .over = true};
             }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 /* Which outputs of a region may share the buffer of one of its inputs: every element is then read before, or when, it is written, in
  * any order that a schedule may choose (except with overlapping tiles, which compute points twice). */
+#include "tir/loop.h"
 #include "tir/region.h"
 
 typedef struct load_search {
@@ -52,28 +53,82 @@ static uint32_t argument_tensor(const tir_region *region, int argument) {
     return t;
 }
 
-/* Whether every reader of `tensor` is a map that reads it only at its own point and computes `output`, or an internal tensor of which
- * the same holds. */
-static bool reaches_only(const tir_region *region, uint32_t tensor, uint32_t output, int depth) {
-    enum { DEPTH_MAX = 16 };
-    if (depth == DEPTH_MAX) return false;
-    for (uint32_t s = 0; s < region->stages.count; s++) {
-        const tir_stage *stage = &region->stages.data[s];
-        if (stage->removed) continue;
-        load_search search = search_stage(region, stage, tensor, true);
-        if (!search.loads) continue;
-        if (search.elsewhere || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
-        if (stage->tensor[0] == output) continue;
-        if (region->tensors.data[stage->tensor[0]].output) return false;
-        if (!reaches_only(region, stage->tensor[0], output, depth + 1)) return false;
+/* Does a statement of the list store to the buffer? */
+static bool stores_to(const tir_stmt *list, uint32_t buffer) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        bool stores = false;
+        switch (stmt->kind) {
+        case TIR_FOR: stores = stores_to(stmt->for_.body, buffer); break;
+        case TIR_LET: stores = stores_to(stmt->let.body, buffer); break;
+        case TIR_IF: stores = stores_to(stmt->if_.body, buffer) || stores_to(stmt->if_.otherwise, buffer); break;
+        case TIR_INTERLEAVE: stores = stores_to(stmt->interleave.body, buffer); break;
+        case TIR_SPILL: stores = stores_to(stmt->spill.body, buffer); break;
+        case TIR_STORE: stores = stmt->store.buffer == buffer; break;
+        case TIR_COLLECTIVE:
+            for (int i = 0; i < stmt->collective.unit->places; i++)
+                stores = stores || stmt->collective.place[i].buffer == buffer;
+            break;
+        case TIR_PREFETCH:
+        case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT:
+        case TIR_COMMENT: break;
+        }
+        if (stores) return true;
+    }
+    return false;
+}
+
+/* Does the kernel finish argument `first` in phases before the first one that writes argument `second`? */
+static bool is_finished_before(const tir_kernel *kernel, int first, int second) {
+    bool second_begun = false;
+    for (uint32_t p = 0; p < kernel->phases.count; p++) {
+        const tir_phase *phase = &kernel->phases.data[p];
+        second_begun = second_begun || stores_to(phase->body, (uint32_t)second);
+        if (phase->repeat || (second_begun && stores_to(phase->body, (uint32_t)first))) return false;
     }
     return true;
 }
 
-bool tir_region_same_point(const tir_region *region, int input, int output) {
-    uint32_t x = argument_tensor(region, input), y = argument_tensor(region, region->inputs + output);
+/* What is computed from an element of an input: which further outputs may be among it. */
+typedef struct reach {
+    const tir_region *region;
+    /* NULL: no schedule is known */
+    const tir_kernel *kernel;
+    uint32_t output;
+} reach;
+
+/* Whether every reader of `tensor` is a map that reads it only at its own point and computes the output, or an internal tensor of which the
+ * same holds, or another output: one from which in turn the output is computed, so that its elements, which are computed once, come first; or
+ * one that the kernel finishes in earlier phases. *readers: the number of loads. */
+static bool reaches_only(const reach *r, uint32_t tensor, int depth, int *readers) {
+    enum { DEPTH_MAX = 16 };
+    if (depth == DEPTH_MAX) return false;
+    *readers = 0;
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (stage->removed) continue;
+        load_search search = search_stage(r->region, stage, tensor, true);
+        if (!search.loads) continue;
+        if (search.elsewhere || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
+        *readers += search.loads;
+        const tir_tensor *written = &r->region->tensors.data[stage->tensor[0]];
+        int further;
+        if (stage->tensor[0] == r->output) continue;
+        if (written->output && !r->kernel) return false;
+        if (!reaches_only(r, stage->tensor[0], depth + 1, &further)) return false;
+        if (written->output && !further &&
+            !is_finished_before(r->kernel, written->argument, r->region->tensors.data[r->output].argument))
+            return false;
+    }
+    return true;
+}
+
+bool tir_region_same_point(const tir_region *region, const tir_kernel *kernel, int input, int output) {
+    const uint32_t x = argument_tensor(region, input), y = argument_tensor(region, region->inputs + output);
+    int readers;
     if (x == region->tensors.count || y == region->tensors.count || !alike(region, x, y)) return false;
-    return reaches_only(region, x, y, 0);
+    return reaches_only(&(reach){region, kernel, y}, x, 0, &readers);
 }
 
 const char *tir_region_kept_flaw(const tir_region *region, int stage, int root) {
@@ -86,7 +141,7 @@ const char *tir_region_kept_flaw(const tir_region *region, int stage, int root) 
     if (!alike(region, x, y)) return "the output's elements or places are others";
     if (search_stage(region, top, x, false).elsewhere) return "the output is computed from other points of it, too";
     for (int i = 0; i < region->inputs; i++)
-        if (tir_region_same_point(region, i, output)) return "an input may lie in the output's memory";
+        if (tir_region_same_point(region, NULL, i, output)) return "an input may lie in the output's memory";
     return NULL;
 }
 

@@ -41,7 +41,8 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
         const tir_stage *root = tir_stage_of(l, tir_plan_of(l, s)->at_stage);
         int output = l->region->tensors.data[root->tensor[0]].argument - l->region->inputs;
         for (int i = 0; i < original->inputs; i++)
-            if (tir_region_same_point(original, i, output)) refuse(l, s, "an input may lie in the output's memory");
+            if (tir_region_same_point(original, NULL, i, output))
+                refuse(l, s, "an input may lie in the output's memory");
     }
 }
 

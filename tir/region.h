@@ -167,12 +167,15 @@ uint32_t tir_region_find_tensor(const tir_region *region, const char *name); /* 
 /* base and suffix, with a number appended if a tensor or stage has that name. */
 const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, const char *base, const char *suffix);
 
+struct tir_kernel;
+
 /* ---- sharing of buffers (in_place.c): input and output are positions among the region's inputs and outputs; both buffers
  * start at one address. */
 
 /* Whether every element of the input is read only to compute the same element of the output. Holds for any
- * schedule without overlapping tiles. */
-bool tir_region_same_point(const tir_region *region, int input, int output);
+ * schedule without overlapping tiles. With the kernel made of the region, further outputs may be computed from the element, if that
+ * comes before. */
+bool tir_region_same_point(const tir_region *region, const struct tir_kernel *kernel, int input, int output);
 /* Why the values of map `stage` may not be stored in the buffer of the output that map `root` computes, where `root` overwrites each value
  * as it reads it; NULL: they may, if all readers but `root` finish before `root` begins (which the caller checks). */
 const char *tir_region_kept_flaw(const tir_region *region, int stage, int root);
