@@ -467,9 +467,13 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                  program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
+    if (options && options->begun) *options->begun = false;
     dlc_status status = jit_check_stack(program->context, &error);
     if (status == DLC_OK) status = jit_check_run_options(program, "dlc_run", options, &error);
-    if (status == DLC_OK && program->tap) status = jit_tap_run(program, options, inputs, input_count, &error);
+    if (status == DLC_OK && program->tap) {
+        status = jit_tap_run(program, options, inputs, input_count, &error);
+        if (options && options->begun) *options->begun = false; /* that was the program of the taps */
+    }
     if (status == DLC_OK)
         status = jit_run_program(program, options, inputs, input_count, outputs, output_count, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);

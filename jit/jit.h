@@ -190,6 +190,8 @@ typedef struct jit_how {
     dlc_context *context;
     /* limits of the bind, if this is the run of an init graph; else NULL */
     struct jit_limits *limits;
+    /* set when the run begins to compute; NULL: not asked */
+    bool *begun;
     /* the first dlc_status that ended the run; 0: it goes on */
     volatile int over;
 } jit_how;
@@ -208,7 +210,7 @@ static inline dlc_status jit_check_stack(const dlc_context *context, lib_error *
 dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
                                  lib_error *error);
 static inline bool jit_is_plain(const jit_how *how) {
-    return !how->cancel && !how->stop_at && !how->deadline_ns;
+    return !how->cancel && !how->stop_at && !how->deadline_ns && !how->begun;
 }
 /* Must the call end early? Checks the host's flag, the clock and the bind's limits. */
 bool jit_is_over(jit_how *how);

@@ -287,6 +287,7 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
                  call ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the call is NULL");
         return jit_fail(call ? call->boundary.program->context : NULL, &error);
     }
+    if (options && options->begun) *options->begun = false;
     const jit_boundary *c = &call->boundary;
     if (!call->frame || !is_direct(call))
         return dlc_run(c->program, options, c->inputs, c->input_count, c->outputs, c->output_count);

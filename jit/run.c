@@ -15,8 +15,11 @@ typedef struct running {
 /* ---- what ends a run ------------------------------------------------------------------------------------------------- */
 
 jit_how jit_how_by(dlc_context *context, const dlc_run_options *options) {
-    jit_how how = {
-        .cancel = options->cancel, .stop_at = options->stop_at, .budget_ms = options->budget_ms, .context = context};
+    jit_how how = {.cancel = options->cancel,
+                   .stop_at = options->stop_at,
+                   .budget_ms = options->budget_ms,
+                   .begun = options->begun,
+                   .context = context};
     if (how.budget_ms > 0) {
         const uint64_t now = context->clock_ns(context->clock_user), budget = (uint64_t)how.budget_ms;
         how.deadline_ns = budget < (UINT64_MAX - now) / 1000000 ? now + budget * 1000000 : UINT64_MAX;
@@ -230,6 +233,7 @@ dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *fram
     running run = {program, plan, frame, inputs, outputs, NULL, how, error};
     dlc_status status = DLC_OK;
     if (how && how->stop_at && plan->shapes) status = jit_watch_inputs(program, plan, inputs, how->stop_at, error);
+    if (how && how->begun && status == DLC_OK && !jit_is_over(how)) *how->begun = true;
     if (status == DLC_OK) status = run_steps(&run);
     if (how) aim_calls(plan, frame, NULL, error); /* reset, since the kept frame is used again */
     return status;

@@ -373,6 +373,9 @@ typedef struct dlc_run_options {
      * DLC_DISABLE=fuse makes each operator a kernel. Constants are not checked. For targets that run in host memory; DLC_UNSUPPORTED
      * on others */
     unsigned stop_at;
+    /* Not NULL: set to whether the run has begun to compute when it returns. If not, because it was refused, all tensors are as they were;
+     * if so and it failed, outputs are undefined, and with them the inputs that were donated to outputs */
+    bool *begun;
 } dlc_run_options;
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
