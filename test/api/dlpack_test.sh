@@ -28,7 +28,7 @@ sed 's/MINOR_VERSION 1/MINOR_VERSION 3/' include/dlc/dlpack.h >"$work/later.h"
 for language in c c++; do
     for headers in "old" "zero old" "new" "later"; do
         for header in $headers; do printf '#include "%s.h"\n' "$header"; done >"$work/host"
-        printf '#include <dlc/dlc.h>\n#include <dlc/eager.h>\n#include <dlc/extend.h>\n#include <dlc/files.h>\n#include <dlc/onnx.h>\nint main(void) { return 0; }\n' >>"$work/host"
+        printf '#include <dlc/dlc.h>\n#include <dlc/eager.h>\n#include <dlc/extend.h>\n#include <dlc/files.h>\n#include <dlc/onnx.h>\n#include <dlc/train.h>\nint main(void) { return 0; }\n' >>"$work/host"
         LC_ALL=C "$CC" -x "$language" -fsyntax-only -I"$work" -Iinclude -I"$OUT/gen" "$work/host" 2>"$work/said"
         errors=$(grep -c 'error:' "$work/said")
         case $headers in

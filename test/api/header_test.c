@@ -4,6 +4,7 @@
 #include <dlc/files.h>
 #include <dlc/gradient.h>
 #include <dlc/onnx.h>
+#include <dlc/train.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -35,6 +35,10 @@ if ! grep -q 'this build of libdlc has no ONNX' "$work/said"; then
     report 'program 2 of README.md says what is wrong' $?
 fi
 
+build 3 25
+[ "$("$work/3")" = learned ]
+report 'program 3 of README.md learns' $?
+
 echo "[  PASSED  ] $passed test(s)."
 [ "$failed" = 0 ] || echo "[  FAILED  ] $failed test(s)."
 [ "$failed" = 0 ]

@@ -1,0 +1,279 @@
+/* The state of trainers: how it begins, reading and replacing tensors, checkpoints. */
+#include "jit/train.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+static const char format[] = "libdlc trainer 1";
+
+/* ---- the beginning ---------------------------------------------------------------------------------------------------------------- */
+
+static bool is_random(const train_state *state) {
+    return !state->initial.tensor && state->initial.initial != DLC_INITIAL_CONSTANT;
+}
+
+static void fill(const train_state *state) {
+    const DLTensor *tensor = &state->tensor->dl_tensor;
+    int64_t count;
+    lib_tensor_count(tensor, &count);
+    if (state->initial.tensor) {
+        lib_tensor_copy(tensor, state->initial.tensor);
+    } else if (state->initial.scale == 0) {
+        memset(tensor->data, 0, lib_tensor_bytes(tensor));
+    } else {
+        const size_t size = lib_tensor_bytes(tensor) / (count ? (size_t)count : 1);
+        for (int64_t i = 0; i < count; i++)
+            lib_element_set_f64(state->dtype, (char *)tensor->data + (size_t)i * size, state->initial.scale);
+    }
+}
+
+/* Random values by a program of one output for each such tensor, all at once. */
+static void draw(dlc_trainer *trainer, int count, const int *states) {
+    dlc_graph *handle;
+    dlc_program *program = NULL;
+    dlc_output_slot *slots = LIB_NEW_ARRAY(&trainer->arena, dlc_output_slot, (size_t)count);
+    dlc_status status = dlc_graph_create(trainer->context, &handle);
+    for (int i = 0; status == DLC_OK && i < count; i++) {
+        const train_state *state = &trainer->states.data[states[i]];
+        const uint64_t seed = lib_hash_mix(trainer->options.seed, lib_hash_string(state->name));
+        const dlc_value key = dlc_scalar_i64(handle, DLC_I64, (int64_t)seed);
+        dlc_rng_uniform_options uniform = DLC_RNG_UNIFORM_OPTIONS_INIT;
+        dlc_rng_normal_options normal = DLC_RNG_NORMAL_OPTIONS_INIT;
+        dlc_dim dim[DLC_MAX_RANK];
+        for (int d = 0; d < state->rank; d++) dim[d] = (dlc_dim){state->shape[d], NULL};
+        uniform.dtype = normal.dtype = state->dtype;
+        uniform.low = -state->initial.scale, uniform.high = state->initial.scale;
+        normal.deviation = state->initial.scale;
+        dlc_output(handle, state->name,
+                   state->initial.initial == DLC_INITIAL_NORMAL
+                       ? dlc_rng_normal_with(handle, key, state->rank, dim, &normal)
+                       : dlc_rng_uniform_with(handle, key, state->rank, dim, &uniform));
+        slots[i].tensor = &state->tensor->dl_tensor;
+    }
+    if (status == DLC_OK) status = dlc_compile(trainer->context, handle, NULL, &program);
+    if (status == DLC_OK) status = dlc_run(program, NULL, NULL, 0, slots, count);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(handle);
+    if (status != DLC_OK)
+        lib_raise(trainer->arena.scope, status, "dlc_trainer_create: initial values: %s",
+                  dlc_error_message(trainer->context));
+}
+
+/* Averages begin as their parameters. */
+static void begin_averages(dlc_trainer *trainer) {
+    for (uint32_t s = 0; s < trainer->states.count; s++) {
+        const train_state *state = &trainer->states.data[s];
+        if (state->kind == TRAIN_AVERAGE)
+            lib_tensor_copy(&state->tensor->dl_tensor, &trainer->states.data[state->parameter].tensor->dl_tensor);
+    }
+}
+
+void jit_train_begin_state(dlc_trainer *trainer) {
+    const uint32_t count = trainer->states.count;
+    int *random = LIB_NEW_ARRAY(&trainer->arena, int, count), randoms = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        train_state *state = &trainer->states.data[s];
+        state->tensor =
+            lib_tensor_new(&trainer->context->allocator, state->dtype, state->rank, state->shape, ALIGNMENT);
+        if (!state->tensor)
+            lib_raise(trainer->arena.scope, DLC_OUT_OF_MEMORY, "dlc_trainer_create: memory was refused: %s",
+                      state->name);
+        if (is_random(state))
+            random[randoms++] = (int)s;
+        else
+            fill(state);
+        state->initial.tensor = NULL; /* the host's */
+    }
+    if (randoms) draw(trainer, randoms, random);
+    begin_averages(trainer);
+    *(int64_t *)trainer->states.data[trainer->numbers.seed].tensor->dl_tensor.data = (int64_t)trainer->options.seed;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------------------ */
+
+int dlc_trainer_count(const dlc_trainer *trainer) {
+    return trainer ? (int)trainer->states.count : 0;
+}
+
+const char *dlc_trainer_name(const dlc_trainer *trainer, int index) {
+    return index >= 0 && index < dlc_trainer_count(trainer) ? trainer->states.data[index].name : NULL;
+}
+
+/* The state of that name; else *status is that of the error, which is recorded. */
+static train_state *state_named(dlc_trainer *trainer, const char *call, const char *name, dlc_status *status) {
+    lib_error error;
+    const int number = name ? jit_train_find_state(trainer, name) : -1;
+    *status = DLC_OK;
+    if (number >= 0) return &trainer->states.data[number];
+    lib_nearest nearest = lib_nearest_to(name ? name : "");
+    for (uint32_t s = 0; s < trainer->states.count; s++)
+        lib_nearest_try(&nearest, trainer->states.data[s].name, strlen(trainer->states.data[s].name));
+    lib_fail(&error, DLC_NOT_FOUND, "%s: the state has no tensor called %s%s", call, name ? name : "NULL",
+             lib_nearest_hint(&nearest));
+    *status = jit_fail(trainer->context, &error);
+    return NULL;
+}
+
+static dlc_status refuse(dlc_trainer *trainer, dlc_status status, const char *what) {
+    lib_error error;
+    lib_fail(&error, status, "%s", what);
+    return jit_fail(trainer ? trainer->context : NULL, &error);
+}
+
+dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DLManagedTensorVersioned **tensor) {
+    dlc_status status;
+    if (tensor) *tensor = NULL;
+    if (!trainer || !tensor)
+        return refuse(trainer, DLC_INVALID_ARGUMENT,
+                      "dlc_trainer_tensor: the trainer or the place for the tensor is NULL");
+    const train_state *state = state_named(trainer, "dlc_trainer_tensor", name, &status);
+    if (!state) return status;
+    GRAPH_CALL(trainer->context, LIB_STACK_CALL);
+    *tensor = jit_result_new(trainer->context, state->dtype, state->rank, state->shape);
+    if (!*tensor) return refuse(trainer, DLC_OUT_OF_MEMORY, "dlc_trainer_tensor: memory was refused");
+    lib_tensor_copy(&(*tensor)->dl_tensor, &state->tensor->dl_tensor);
+    return DLC_OK;
+}
+
+static bool fits(const train_state *state, const DLTensor *tensor) {
+    const DLDataType type = lib_dtype_to_dlpack(state->dtype);
+    bool same = tensor->ndim == state->rank && memcmp(&tensor->dtype, &type, sizeof type) == 0;
+    for (int d = 0; same && d < state->rank; d++) same = tensor->shape && tensor->shape[d] == state->shape[d];
+    return same;
+}
+
+dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTensor *tensor) {
+    dlc_status status;
+    lib_error error;
+    if (!trainer || !tensor)
+        return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_set: the trainer or the tensor is NULL");
+    train_state *state = state_named(trainer, "dlc_trainer_set", name, &status);
+    if (!state) return status;
+    if (tensor->device.device_type != kDLCPU || !fits(state, tensor) ||
+        (!tensor->data && lib_tensor_bytes(&state->tensor->dl_tensor))) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT,
+                 "dlc_trainer_set: %s: the tensor has another type or shape, no data, or is not in host memory", name);
+        return jit_fail(trainer->context, &error);
+    }
+    lib_tensor_copy(&state->tensor->dl_tensor, tensor);
+    return DLC_OK;
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------------------------------------- */
+
+static dlc_status save(dlc_trainer *trainer, lib_arena *arena, const char *path) {
+    const uint32_t count = trainer->states.count;
+    const char **names = LIB_NEW_ARRAY(arena, const char *, count);
+    const DLTensor **tensors = LIB_NEW_ARRAY(arena, const DLTensor *, count);
+    for (uint32_t s = 0; s < count; s++) {
+        names[s] = trainer->states.data[s].name;
+        tensors[s] = &trainer->states.data[s].tensor->dl_tensor;
+    }
+    const char *keys[] = {"format", "optimizer", "update"},
+               *notes[] = {format, trainer->optimizer.name, trainer->optimizer.update};
+    return dlc_file_write_safetensors(trainer->context, path, (int)count, names, tensors, 3, keys, notes);
+}
+
+static const char *noted(dlc_file *file, const char *key) {
+    const char *text = dlc_file_note(file, key);
+    return text ? text : "";
+}
+
+/* Raises if the file is not of such a trainer; tensor[s]: the file's. */
+static void read_checkpoint(dlc_trainer *trainer, lib_arena *arena, dlc_file *file, const char *path,
+                            DLManagedTensorVersioned **tensor) {
+    const int count = (int)trainer->states.count;
+    if (strcmp(noted(file, "format"), format) != 0)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "dlc_trainer_load: %s is not a file of dlc_trainer_save", path);
+    if (strcmp(noted(file, "optimizer"), trainer->optimizer.name) != 0 ||
+        strcmp(noted(file, "update"), trainer->optimizer.update) != 0)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "dlc_trainer_load: %s is of optimiser %s (%s), expected %s (%s)",
+                  path, noted(file, "optimizer"), noted(file, "update"), trainer->optimizer.name,
+                  trainer->optimizer.update);
+    for (int s = 0; s < count; s++) {
+        const train_state *state = &trainer->states.data[s];
+        const dlc_status status = dlc_file_tensor(file, state->name, &tensor[s]);
+        if (status != DLC_OK)
+            lib_raise(arena->scope, status == DLC_NOT_FOUND ? DLC_INVALID_ARGUMENT : status, "dlc_trainer_load: %s: %s",
+                      path, dlc_error_message(trainer->context));
+        if (!fits(state, &tensor[s]->dl_tensor)) {
+            lib_text is, wanted;
+            lib_text_init(&is, arena);
+            lib_text_init(&wanted, arena);
+            lib_tensor_describe(&is, &tensor[s]->dl_tensor);
+            lib_tensor_describe(&wanted, &state->tensor->dl_tensor);
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "dlc_trainer_load: %s: %s is %s, expected %s", path,
+                      state->name, is.data, wanted.data);
+        }
+    }
+    for (int i = 0; i < dlc_file_count(file); i++)
+        if (jit_train_find_state(trainer, dlc_file_name(file, i)) < 0)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+                      "dlc_trainer_load: %s has a tensor %s, which the trainer has not", path, dlc_file_name(file, i));
+}
+
+static dlc_status load(dlc_trainer *trainer, lib_arena *arena, const char *path) {
+    const uint32_t count = trainer->states.count;
+    DLManagedTensorVersioned **tensor = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, count);
+    dlc_file_options options = DLC_FILE_OPTIONS_INIT;
+    dlc_file *file;
+    options.read = true;
+    LIB_TRY(dlc_file_open(trainer->context, path, &options, &file));
+    lib_scope scope, *const outer = arena->scope;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        read_checkpoint(trainer, arena, file, path, tensor);
+        for (uint32_t s = 0; s < count; s++)
+            lib_tensor_copy(&trainer->states.data[s].tensor->dl_tensor, &tensor[s]->dl_tensor);
+    }
+    arena->scope = outer;
+    for (uint32_t s = 0; s < count; s++)
+        if (tensor[s]) tensor[s]->deleter(tensor[s]);
+    dlc_file_destroy(file);
+    if (scope.error.status == DLC_OK) trainer->lost = false;
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(trainer->context, &scope.error);
+}
+
+/* Saves or loads, with an arena for the lists. */
+static dlc_status transfer(dlc_trainer *trainer, const char *path,
+                           dlc_status (*work)(dlc_trainer *trainer, lib_arena *arena, const char *path)) {
+    GRAPH_CALL(trainer->context, LIB_STACK_CALL);
+    lib_arena arena;
+    lib_scope scope;
+    dlc_status status = DLC_OUT_OF_MEMORY;
+    lib_arena_init(&arena, &trainer->context->allocator, &scope);
+    if (LIB_ENTER(&scope))
+        status = work(trainer, &arena, path);
+    else
+        status = jit_fail(trainer->context, &scope.error);
+    lib_arena_free(&arena);
+    return status;
+}
+
+dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path) {
+    if (!trainer || !path)
+        return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_save: the trainer or the path is NULL");
+    if (trainer->lost)
+        return refuse(trainer, DLC_INVALID_ARGUMENT,
+                      "dlc_trainer_save: the state was lost in a step that failed after it had begun");
+    return transfer(trainer, path, save);
+}
+
+dlc_status dlc_trainer_load(dlc_trainer *trainer, const char *path) {
+    if (!trainer || !path)
+        return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_load: the trainer or the path is NULL");
+    return transfer(trainer, path, load);
+}
+
+/* ---- order of data ------------------------------------------------------------------------------------------------------------------ */
+
+/* Fisher and Yates 1938; numbers by hashing (seed, epoch, place). */
+void dlc_training_order(uint64_t seed, int64_t epoch, int64_t count, int64_t *order) {
+    const uint64_t of_epoch = lib_hash_mix(lib_hash_mix(seed, 0x9E3779B97F4A7C15U), (uint64_t)epoch);
+    for (int64_t i = 0; i < count; i++) order[i] = i;
+    for (int64_t i = count - 1; i > 0; i--) {
+        const int64_t k = (int64_t)(lib_hash_mix(of_epoch, (uint64_t)i) % ((uint64_t)i + 1)), other = order[k];
+        order[k] = order[i];
+        order[i] = other;
+    }
+}

@@ -1,0 +1,948 @@
+/* <dlc/train.h>: updates against the optimisers' definitions in double precision, checkpoints, micro-batches, what a host may do wrong. */
+#include "api/support.h"
+
+#include <dlc/extend.h>
+#include <dlc/files.h>
+#include <dlc/train.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ROWS = 12, IN = 5, OUT = 3, W = IN * OUT };
+
+/* ---- a linear model: mean over all elements of (x w + b - y)^2 -------------------------------------------------------------- */
+
+typedef struct model {
+    dlc_dtype dtype;
+    /* multiplies x by dropout, and by a number that the host may make infinite */
+    bool dropout, factor;
+    /* a running mean of the rows of x is carried; the prediction is an output */
+    bool carries, predicts;
+    /* a mistake on purpose, see test_mistakes */
+    int mistake;
+    const float *initial;
+} model;
+
+static dlc_status build_model(void *user, dlc_training *t, dlc_value *loss) {
+    const model *m = user;
+    dlc_parameter_options uniform = DLC_PARAMETER_OPTIONS_INIT;
+    uniform.initial = DLC_INITIAL_UNIFORM;
+    uniform.scale = 0.5;
+    dlc_value x = dlc_training_input(t, "x", m->dtype, 2, DIMS(SYMBOL("n"), SIZE(IN)));
+    dlc_value w = dlc_training_parameter(t, "w", m->dtype, 2, SHAPE(IN, OUT), &uniform);
+    dlc_value b = dlc_training_parameter(t, "b", m->dtype, 1, SHAPE(OUT), NULL);
+    if (m->factor) x = dlc_mul(x, dlc_training_input(t, "factor", m->dtype, 0, NULL));
+    if (m->carries) {
+        dlc_value mean = dlc_training_carried(t, "mean", m->dtype, 1, SHAPE(IN), NULL);
+        dlc_value now = dlc_mean(x, 1, (int64_t[]){0}), half = dlc_scalar(dlc_training_graph(t), m->dtype, 0.5);
+        dlc_training_carry(t, "mean", dlc_mul(dlc_add(mean, now), half));
+    }
+    if (m->dropout && dlc_training_is_step(t)) x = dlc_dropout(x, dlc_training_key(t), 0.25);
+    dlc_value y = dlc_linear(x, w, b);
+    if (m->predicts) dlc_training_output(t, "y", y);
+    dlc_value wanted = dlc_training_input(t, "wanted", m->dtype, 2, DIMS(SYMBOL("n"), SIZE(OUT)));
+    dlc_value error = dlc_sub(y, wanted);
+    *loss = dlc_mean(dlc_mul(error, error), 0, NULL);
+    return DLC_OK;
+}
+
+/* A batch of the model in double precision. */
+static double data_x[ROWS * IN], data_y[ROWS * OUT];
+
+static void make_data(void) {
+    uint32_t seed = 7;
+    for (int i = 0; i < ROWS * IN; i++) data_x[i] = noise(&seed);
+    for (int i = 0; i < ROWS * OUT; i++) data_y[i] = noise(&seed);
+}
+
+/* The loss; g: gradients of w, then of b. */
+static double reference_loss(const double *w, double *g) {
+    double loss = 0;
+    memset(g, 0, (W + OUT) * sizeof *g);
+    for (int r = 0; r < ROWS; r++)
+        for (int o = 0; o < OUT; o++) {
+            double e = w[W + o] - data_y[r * OUT + o];
+            for (int i = 0; i < IN; i++) e += data_x[r * IN + i] * w[i * OUT + o];
+            loss += e * e / (ROWS * OUT);
+            for (int i = 0; i < IN; i++) g[i * OUT + o] += 2 * e * data_x[r * IN + i] / (ROWS * OUT);
+            g[W + o] += 2 * e / (ROWS * OUT);
+        }
+    return loss;
+}
+
+static dlc_trainer *create(dlc_context *context, const model *m, const dlc_trainer_options *options) {
+    dlc_trainer *trainer;
+    OK(context, dlc_trainer_create(context, build_model, (void *)m, options, &trainer));
+    return trainer;
+}
+
+static void read_state(dlc_context *context, dlc_trainer *trainer, const char *name, double *out) {
+    DLManagedTensorVersioned *copy;
+    OK(context, dlc_trainer_tensor(trainer, name, &copy));
+    int64_t count = 1;
+    for (int d = 0; d < copy->dl_tensor.ndim; d++) count *= copy->dl_tensor.shape[d];
+    const void *data = copy->dl_tensor.data;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = copy->dl_tensor.dtype.code == kDLInt ? (double)((const int64_t *)data)[i]
+                 : copy->dl_tensor.dtype.bits == 64   ? ((const double *)data)[i]
+                                                      : ((const float *)data)[i];
+    copy->deleter(copy);
+}
+
+static dlc_status step64(dlc_trainer *trainer, int64_t rows, dlc_training_report *report) {
+    tensor x, y;
+    make_tensor(&x, DLC_F64, data_x, 2, SHAPE(rows, IN));
+    make_tensor(&y, DLC_F64, data_y, 2, SHAPE(rows, OUT));
+    return dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &y.dl}, 2, report, NULL, 0);
+}
+
+/* ---- optimisers ------------------------------------------------------------------------------------------------------------------- */
+
+/* One element: w, its slots a and b, gradient g, rate r, decay d, step t from 1. Written from the papers and PyTorch's documentation. */
+typedef void element_update(double *w, double *a, double *b, double g, double r, double d, double t);
+
+static void by_sgd(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)a, (void)b, (void)t;
+    *w -= r * (g + d * *w);
+}
+static void by_momentum(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)b, (void)t;
+    *a = 0.9 * *a + g + d * *w;
+    *w -= r * *a;
+}
+static void by_nesterov(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)b, (void)t;
+    const double decayed = g + d * *w;
+    *a = 0.9 * *a + decayed;
+    *w -= r * (decayed + 0.9 * *a);
+}
+static void adam(double *w, double *a, double *b, double g, double r, double t) {
+    *a += 0.1 * (g - *a);
+    *b += 0.001 * (g * g - *b);
+    const double first = *a / (1 - pow(0.9, t)), second = *b / (1 - pow(0.999, t));
+    *w -= r * first / (sqrt(second) + 1e-8);
+}
+static void by_adam(double *w, double *a, double *b, double g, double r, double d, double t) {
+    adam(w, a, b, g + d * *w, r, t);
+}
+static void by_adamw(double *w, double *a, double *b, double g, double r, double d, double t) {
+    *w *= 1 - r * d;
+    adam(w, a, b, g, r, t);
+}
+static void by_adagrad(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)b, (void)t;
+    g += d * *w;
+    *a += g * g;
+    *w -= r * g / (sqrt(*a) + 1e-10);
+}
+static void by_rmsprop(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)b, (void)t;
+    g += d * *w;
+    *a = 0.99 * *a + 0.01 * g * g;
+    *w -= r * g / (sqrt(*a) + 1e-8);
+}
+static void by_lion(double *w, double *a, double *b, double g, double r, double d, double t) {
+    (void)b, (void)t;
+    const double c = 0.9 * *a + 0.1 * g;
+    *w -= r * ((c > 0) - (c < 0) + d * *w);
+    *a = 0.99 * *a + 0.01 * g;
+}
+static const struct {
+    const char *name;
+    element_update *update;
+} optimizers[] = {{"sgd", by_sgd},     {"momentum", by_momentum}, {"nesterov", by_nesterov}, {"adam", by_adam},
+                  {"adamw", by_adamw}, {"adagrad", by_adagrad},   {"rmsprop", by_rmsprop},   {"lion", by_lion}};
+enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+typedef struct options_case {
+    double decay, clip_norm, clip_value, average;
+} options_case;
+
+static double rate_at(int step) {
+    return 0.05 * fmin(1, step / 4.0) * (1 + cos(0.2 * step));
+}
+
+static void check_optimizer(dlc_context *context, int which, options_case c) {
+    const model m = {.dtype = DLC_F64};
+    const dlc_optimizer_setting decay = {"decay", c.decay};
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    dlc_training_report report = DLC_TRAINING_REPORT_INIT;
+    double w[W + OUT], a[W + OUT] = {0}, b[W + OUT] = {0}, average[W + OUT], g[W + OUT], got[W];
+    options.optimizer = optimizers[which].name;
+    options.rate = "0.05*min(1, step/4)*(1 + cos(0.2*step))";
+    options.settings = &decay, options.setting_count = 1;
+    options.clip_norm = c.clip_norm, options.clip_value = c.clip_value, options.average_decay = c.average;
+    options.seed = 3;
+    dlc_trainer *trainer = create(context, &m, &options);
+    read_state(context, trainer, "w", w);
+    read_state(context, trainer, "b", w + W);
+    memcpy(average, w, sizeof w);
+    for (int t = 1; t <= 12; t++) {
+        const double loss = reference_loss(w, g);
+        double norm = 0;
+        for (int i = 0; i < W + OUT; i++) {
+            if (c.clip_value > 0) g[i] = fmax(-c.clip_value, fmin(g[i], c.clip_value));
+            norm += g[i] * g[i];
+        }
+        norm = sqrt(norm);
+        for (int i = 0; i < W + OUT; i++) {
+            if (c.clip_norm > 0 && norm > c.clip_norm) g[i] *= c.clip_norm / norm;
+            optimizers[which].update(&w[i], &a[i], &b[i], g[i], rate_at(t), i < W ? c.decay : 0, t);
+            average[i] = c.average * average[i] + (1 - c.average) * w[i];
+        }
+        OK(context, step64(trainer, ROWS, &report));
+        CHECK(fabs(report.loss - loss) < 1e-12 && fabs(report.rate - rate_at(t)) < 1e-15);
+        CHECK(fabs(report.norm - (c.clip_norm > 0 ? norm : 0)) < 1e-12 && report.step == t && report.skipped == 0);
+        read_state(context, trainer, "w", got);
+        for (int i = 0; i < W; i++)
+            if (!(fabs(got[i] - w[i]) < 1e-11))
+                failed("%s, step %d: w[%d] is %.17g, expected %.17g", options.optimizer, t, i, got[i], w[i]);
+        read_state(context, trainer, "b", got);
+        for (int i = 0; i < OUT; i++) CHECK(fabs(got[i] - w[W + i]) < 1e-11);
+    }
+    if (c.average > 0) {
+        read_state(context, trainer, "average.w", got);
+        for (int i = 0; i < W; i++) CHECK(fabs(got[i] - average[i]) < 1e-11);
+        /* evaluation reads the averages */
+        double loss, ignored[W + OUT];
+        tensor x, y;
+        make_tensor(&x, DLC_F64, data_x, 2, SHAPE(ROWS, IN));
+        make_tensor(&y, DLC_F64, data_y, 2, SHAPE(ROWS, OUT));
+        OK(context, dlc_trainer_evaluate(trainer, NULL, (const DLTensor *[]){&x.dl, &y.dl}, 2, &loss, NULL, 0));
+        CHECK(fabs(loss - reference_loss(average, ignored)) < 1e-12);
+    }
+    dlc_trainer_destroy(trainer);
+}
+
+static void test_optimizers(void **state) {
+    (void)state;
+    static const options_case cases[] = {{0, 0, 0, 0},    {0.1, 0, 0, 0},          {0.1, 0.05, 0, 0.9},
+                                         {0, 0, 0.02, 0}, {0.01, 0.03, 0.02, 0.5}, {0, 1e6, 0, 0}};
+    make_data();
+    for (int k = 0; k < TARGETS; k++) {
+        dlc_context *context = open_context(all_targets[k], NULL);
+        if (!context) continue;
+        for (int i = 0; i < OPTIMIZERS; i++)
+            for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+                if (k == 0 || (int)c == i % 6) check_optimizer(context, i, cases[c]);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_own_optimizer(void **state) {
+    (void)state;
+    const dlc_optimizer own = {.name = "own",
+                               .slots = "s",
+                               .settings = "power=2 floor=0.5",
+                               .update = "s = max(s, pow(abs(g), power)); big = s > floor; "
+                                         "w = w - rate*select(big, g/sqrt(s), -(-g))/step;"};
+    const model m = {.dtype = DLC_F64};
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    double w[W + OUT], s[W + OUT] = {0}, g[W + OUT], got[W];
+    make_data();
+    dlc_context *context = open_context("interp", NULL);
+    options.own = &own;
+    options.rate = "0.1";
+    dlc_trainer *trainer = create(context, &m, &options);
+    read_state(context, trainer, "w", w);
+    read_state(context, trainer, "b", w + W);
+    for (int t = 1; t <= 5; t++) {
+        reference_loss(w, g);
+        for (int i = 0; i < W + OUT; i++) {
+            s[i] = fmax(s[i], g[i] * g[i]);
+            w[i] -= 0.1 * (s[i] > 0.5 ? g[i] / sqrt(s[i]) : g[i]) / t;
+        }
+        OK(context, step64(trainer, ROWS, NULL));
+    }
+    read_state(context, trainer, "w", got);
+    for (int i = 0; i < W; i++) CHECK(fabs(got[i] - w[i]) < 1e-12);
+    read_state(context, trainer, "s.w", got);
+    for (int i = 0; i < W; i++) CHECK(fabs(got[i] - s[i]) < 1e-12);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+}
+
+/* ---- parts of a batch ---------------------------------------------------------------------------------------------------------------- */
+
+static void test_micro_batches(void **state) {
+    (void)state;
+    const model m = {.dtype = DLC_F64, .predicts = true, .carries = true};
+    make_data();
+    for (int k = 0; k < 2; k++) {
+        dlc_context *context = open_context(all_targets[k], NULL);
+        if (!context) continue;
+        double whole[W], parts[W], mean[IN], expected[IN] = {0};
+        double y[ROWS * OUT], y_parts[ROWS * OUT];
+        tensor x, wanted, out;
+        make_tensor(&x, DLC_F64, data_x, 2, SHAPE(ROWS, IN));
+        make_tensor(&wanted, DLC_F64, data_y, 2, SHAPE(ROWS, OUT));
+        for (int micro = 0; micro < 2; micro++) {
+            dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+            dlc_training_report report = DLC_TRAINING_REPORT_INIT;
+            options.micro_batches = micro ? 3 : 1;
+            options.rate = "0.05";
+            options.clip_norm = 0.1;
+            dlc_trainer *trainer = create(context, &m, &options);
+            for (int t = 0; t < 6; t++) {
+                double g[W + OUT], w[W + OUT];
+                read_state(context, trainer, "w", w);
+                read_state(context, trainer, "b", w + W);
+                if (micro)
+                    make_tensor(&out, DLC_F64, y_parts, 3, SHAPE(3, ROWS / 3, OUT));
+                else
+                    make_tensor(&out, DLC_F64, y, 2, SHAPE(ROWS, OUT));
+                dlc_output_slot slot = {&out.dl, NULL};
+                OK(context,
+                   dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &wanted.dl}, 2, &report, &slot, 1));
+                CHECK(fabs(report.loss - reference_loss(w, g)) < 1e-12);
+                for (int part = 0; micro && part < 3; part++)
+                    for (int i = 0; i < IN; i++) {
+                        double sum = 0;
+                        for (int r = 0; r < ROWS / 3; r++) sum += data_x[(part * (ROWS / 3) + r) * IN + i];
+                        expected[i] = (expected[i] + sum / (double)(ROWS / 3)) / 2;
+                    }
+            }
+            read_state(context, trainer, "w", micro ? parts : whole);
+            if (micro) read_state(context, trainer, "mean", mean);
+            /* 7 rows are not a multiple of 3 */
+            if (micro) CHECK(step64(trainer, 7, NULL) == DLC_INVALID_ARGUMENT);
+            dlc_trainer_destroy(trainer);
+        }
+        for (int i = 0; i < W; i++) CHECK(fabs(whole[i] - parts[i]) < 1e-12);
+        for (int i = 0; i < ROWS * OUT; i++) CHECK(fabs(y[i] - y_parts[i]) < 1e-12);
+        for (int i = 0; i < IN; i++) CHECK(fabs(mean[i] - expected[i]) < 1e-12);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- steps that are not finite -------------------------------------------------------------------------------------------------------- */
+
+static dlc_status step32(dlc_trainer *trainer, const dlc_run_options *how, float factor, dlc_training_report *report) {
+    float x[ROWS * IN], y[ROWS * OUT];
+    tensor tx, ty, tf;
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)data_x[i];
+    for (int i = 0; i < ROWS * OUT; i++) y[i] = (float)data_y[i];
+    make_tensor(&tf, DLC_F32, &factor, 0, NULL);
+    return dlc_trainer_step(trainer, how, (const DLTensor *[]){F32(&tx, x, ROWS, IN), &tf.dl, F32(&ty, y, ROWS, OUT)},
+                            3, report, NULL, 0);
+}
+
+static void test_not_finite(void **state) {
+    (void)state;
+    const model m = {.dtype = DLC_F32, .factor = true};
+    make_data();
+    dlc_context *context = open_context("interp", NULL);
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    dlc_training_report report = DLC_TRAINING_REPORT_INIT;
+    double before[W], after[W], m_before[W], m_after[W];
+    options.on_not_finite = DLC_NOT_FINITE_SKIP;
+    options.dynamic_loss_scale = true;
+    options.loss_scale = 1024;
+    dlc_trainer *trainer = create(context, &m, &options);
+    OK(context, step32(trainer, NULL, 1, &report));
+    CHECK(report.step == 1 && report.skipped == 0 && report.loss_scale == 1024);
+    read_state(context, trainer, "w", before);
+    read_state(context, trainer, "m.w", m_before);
+    OK(context, step32(trainer, NULL, NAN, &report));
+    CHECK(report.step == 1 && report.skipped == 1 && report.loss_scale == 512 && isnan(report.loss));
+    /* the loss is finite, its square times the scale is not: the gradients overflow */
+    OK(context, step32(trainer, NULL, 1e19f, &report));
+    CHECK(report.step == 1 && report.skipped == 2 && report.loss_scale == 256);
+    read_state(context, trainer, "w", after);
+    read_state(context, trainer, "m.w", m_after);
+    CHECK(memcmp(before, after, sizeof before) == 0 && memcmp(m_before, m_after, sizeof m_before) == 0);
+    /* after 2,000 good steps in a row the scale doubles */
+    for (int i = 0; i < 2000; i++) OK(context, step32(trainer, NULL, 1, &report));
+    CHECK(report.loss_scale == 512 && report.step == 2001);
+    dlc_trainer_destroy(trainer);
+
+    options = (dlc_trainer_options)DLC_TRAINER_OPTIONS_INIT;
+    trainer = create(context, &m, &options);
+    OK(context, step32(trainer, NULL, 1, &report));
+    OK(context, step32(trainer, NULL, NAN, &report));
+    CHECK(report.step == 2 && report.skipped == 1);
+    read_state(context, trainer, "w", after);
+    CHECK(isnan(after[0]));
+    dlc_trainer_destroy(trainer);
+
+    /* a static scale changes nothing but roundings */
+    double scaled[W];
+    for (int s = 0; s < 2; s++) {
+        options.loss_scale = s ? 4096 : 0;
+        trainer = create(context, &m, &options);
+        for (int i = 0; i < 5; i++) OK(context, step32(trainer, NULL, 1, &report));
+        CHECK(report.loss_scale == (s ? 4096 : 1));
+        read_state(context, trainer, "w", s ? scaled : after);
+        dlc_trainer_destroy(trainer);
+    }
+    for (int i = 0; i < W; i++) CHECK(fabs(scaled[i] - after[i]) < 1e-5);
+    dlc_context_destroy(context);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------------------------------ */
+
+static char folder[] = "/tmp/dlc-train-XXXXXX";
+
+static const char *in_folder(const char *name) {
+    static char path[4][128];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
+    return path[next];
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    make_data();
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+/* Also what a killed process was writing. */
+static int remove_folder(void **state) {
+    (void)state;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    for (const struct dirent *entry; (entry = readdir(all));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            assert_int_equal(unlinkat(dirfd(all), entry->d_name, 0), 0);
+    closedir(all);
+    return rmdir(folder);
+}
+
+/* All of the state as bytes. */
+static size_t state_bytes(dlc_context *context, dlc_trainer *trainer, char *out, size_t room) {
+    size_t used = 0;
+    for (int i = 0; i < dlc_trainer_count(trainer); i++) {
+        DLManagedTensorVersioned *copy;
+        size_t size;
+        OK(context, dlc_trainer_tensor(trainer, dlc_trainer_name(trainer, i), &copy));
+        size = copy->dl_tensor.dtype.bits / 8u;
+        for (int d = 0; d < copy->dl_tensor.ndim; d++) size *= (size_t)copy->dl_tensor.shape[d];
+        CHECK(used + size <= room);
+        memcpy(out + used, copy->dl_tensor.data, size);
+        used += size;
+        copy->deleter(copy);
+    }
+    return used;
+}
+
+static void check_same_state(dlc_context *context, dlc_trainer *a, dlc_trainer *b) {
+    char one[4096], two[4096];
+    const size_t size = state_bytes(context, a, one, sizeof one);
+    CHECK(state_bytes(context, b, two, sizeof two) == size && memcmp(one, two, size) == 0);
+}
+
+static const model resumed = {.dtype = DLC_F32, .factor = true, .dropout = true, .carries = true};
+
+static dlc_trainer_options resumed_options(uint64_t seed) {
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    options.seed = seed;
+    options.average_decay = 0.9;
+    options.on_not_finite = DLC_NOT_FINITE_SKIP;
+    options.dynamic_loss_scale = true;
+    options.rate = "0.01/step";
+    return options;
+}
+
+/* Save, load into another trainer (of another seed), go on: the same bits, random numbers among them. */
+static void test_resume(void **state) {
+    (void)state;
+    for (int k = 0; k < TARGETS; k++) {
+        dlc_context *context = open_context(all_targets[k], NULL);
+        if (!context) continue;
+        dlc_trainer_options options = resumed_options(11), other = resumed_options(12);
+        dlc_trainer *a = create(context, &resumed, &options), *b = create(context, &resumed, &other);
+        for (int i = 0; i < 7; i++) OK(context, step32(a, NULL, i == 3 ? NAN : 1, NULL));
+        for (int i = 0; i < 3; i++) OK(context, step32(b, NULL, 1, NULL));
+        OK(context, dlc_trainer_save(a, in_folder("a.safetensors")));
+        OK(context, dlc_trainer_load(b, in_folder("a.safetensors")));
+        check_same_state(context, a, b);
+        for (int i = 0; i < 5; i++) OK(context, step32(a, NULL, 1, NULL));
+        for (int i = 0; i < 5; i++) OK(context, step32(b, NULL, 1, NULL));
+        check_same_state(context, a, b);
+        dlc_trainer_destroy(a);
+        dlc_trainer_destroy(b);
+        dlc_context_destroy(context);
+    }
+}
+
+/* A process is killed while it trains and saves after each step: the file is that of some step, complete. */
+static void test_killed(void **state) {
+    (void)state;
+    const dlc_trainer_options options = resumed_options(5);
+    for (int round = 0; round < 4; round++) {
+        unlink(in_folder("b.safetensors"));
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            dlc_context *context = open_context("interp", NULL);
+            dlc_trainer *trainer = create(context, &resumed, &options);
+            for (;;)
+                if (step32(trainer, NULL, 1, NULL) != DLC_OK ||
+                    dlc_trainer_save(trainer, in_folder("b.safetensors")) != DLC_OK)
+                    _exit(3);
+        }
+        while (access(in_folder("b.safetensors"), R_OK) != 0) usleep(1000);
+        usleep(1000u * (unsigned)(round * 7));
+        int status;
+        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+
+        dlc_context *context = open_context("interp", NULL);
+        dlc_trainer *a = create(context, &resumed, &options), *b = create(context, &resumed, &options);
+        double steps;
+        OK(context, dlc_trainer_load(a, in_folder("b.safetensors")));
+        read_state(context, a, "trainer.step", &steps);
+        CHECK(steps >= 1);
+        for (int i = 0; i < (int)steps; i++) OK(context, step32(b, NULL, 1, NULL));
+        check_same_state(context, a, b);
+        dlc_trainer_destroy(a);
+        dlc_trainer_destroy(b);
+        dlc_context_destroy(context);
+    }
+}
+
+static void refused_load(dlc_context *context, dlc_trainer *trainer, const char *path, dlc_status status,
+                         const char *words) {
+    char before[4096], after[4096];
+    const size_t size = state_bytes(context, trainer, before, sizeof before);
+    const dlc_status got = dlc_trainer_load(trainer, path);
+    if (got != status || !strstr(dlc_error_message(context), words))
+        failed("status %d, message \"%s\", expected %d and \"%s\"", (int)got, dlc_error_message(context), (int)status,
+               words);
+    CHECK(state_bytes(context, trainer, after, sizeof after) == size && memcmp(before, after, size) == 0);
+}
+
+static void test_damaged_checkpoints(void **state) {
+    (void)state;
+    static char bytes[1 << 16];
+    dlc_context *context = open_context("interp", NULL);
+    const dlc_trainer_options options = resumed_options(1);
+    dlc_trainer_options plain = DLC_TRAINER_OPTIONS_INIT, sgd = DLC_TRAINER_OPTIONS_INIT;
+    const model small = {.dtype = DLC_F32, .factor = true}, wide = {.dtype = DLC_F64, .factor = true};
+    sgd.optimizer = "sgd";
+    dlc_trainer *trainer = create(context, &resumed, &options), *other;
+    OK(context, dlc_trainer_save(trainer, in_folder("a.safetensors")));
+    FILE *file = fopen(in_folder("a.safetensors"), "rb");
+    assert_non_null(file);
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (size_t length = 0; length < size; length += size / 37 + 1) {
+        make_file(in_folder("c.safetensors"), bytes, length);
+        refused_load(context, trainer, in_folder("c.safetensors"), DLC_PARSE_ERROR, "c.safetensors");
+    }
+    refused_load(context, trainer, in_folder("missing"), DLC_NOT_FOUND, "missing");
+    other = create(context, &small, &plain);
+    OK(context, dlc_trainer_save(other, in_folder("c.safetensors")));
+    refused_load(context, trainer, in_folder("c.safetensors"), DLC_INVALID_ARGUMENT, "mean");
+    refused_load(context, other, in_folder("a.safetensors"), DLC_INVALID_ARGUMENT, "which the trainer has not");
+    dlc_trainer_destroy(other);
+    other = create(context, &small, &sgd);
+    refused_load(context, other, in_folder("c.safetensors"), DLC_INVALID_ARGUMENT, "optimiser adamw");
+    dlc_trainer_destroy(other);
+    other = create(context, &wide, &plain);
+    refused_load(context, other, in_folder("c.safetensors"), DLC_INVALID_ARGUMENT, "w is f32[5,3], expected f64[5,3]");
+    OK(context, dlc_file_write_safetensors(context, in_folder("c.safetensors"), 0, NULL, NULL, 0, NULL, NULL));
+    refused_load(context, other, in_folder("c.safetensors"), DLC_INVALID_ARGUMENT, "is not a file of dlc_trainer_save");
+    CHECK(dlc_trainer_save(other, in_folder("no/such/folder")) == DLC_NOT_FOUND);
+    dlc_trainer_destroy(other);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+}
+
+/* ---- the same bits ---------------------------------------------------------------------------------------------------------------------- */
+
+static void test_threads(void **state) {
+    (void)state;
+    char first[4096], bytes[4096];
+    for (int threads = 1; threads <= 4; threads++) {
+        dlc_context_options how = DLC_CONTEXT_OPTIONS_INIT;
+        how.threads = threads;
+        dlc_context *context = open_context("cpu", &how);
+        if (!context) skip();
+        const dlc_trainer_options options = resumed_options(2);
+        dlc_trainer *trainer = create(context, &resumed, &options);
+        for (int i = 0; i < 6; i++) OK(context, step32(trainer, NULL, 1, NULL));
+        const size_t size = state_bytes(context, trainer, threads == 1 ? first : bytes, sizeof bytes);
+        CHECK(threads == 1 || memcmp(first, bytes, size) == 0);
+        dlc_trainer_destroy(trainer);
+        dlc_context_destroy(context);
+    }
+}
+
+/* A step whose shapes are bound allocates nothing and copies no parameter, whatever the optimiser: lion's slot, which is read for two outputs that do
+ * not depend on each other, is written in a phase of its own where it is large. */
+static dlc_status build_wide(void *user, dlc_training *t, dlc_value *loss) {
+    (void)user;
+    dlc_value x = dlc_training_input(t, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(96)));
+    dlc_value y = dlc_matmul(x, dlc_training_parameter(t, "w", DLC_F32, 2, SHAPE(96, 1024), NULL));
+    *loss = dlc_mean(dlc_mul(y, dlc_sub(y, dlc_scalar(dlc_training_graph(t), DLC_F32, 1))), 0, NULL);
+    return DLC_OK;
+}
+
+/* After four steps, the state is that of the interpreter, whose plans share other buffers. */
+static void check_like_interpreter(dlc_trainer *trainer, dlc_context *context, const dlc_trainer_options *options,
+                                   const DLTensor *const *batch) {
+    static double one[96 * 1024], two[96 * 1024];
+    dlc_context *other = open_context("interp", NULL);
+    dlc_trainer *slow;
+    OK(other, dlc_trainer_create(other, build_wide, NULL, options, &slow));
+    for (int s = 0; s < 4; s++) OK(other, dlc_trainer_step(slow, NULL, batch, 1, NULL, NULL, 0));
+    for (int i = 0; i < dlc_trainer_count(slow); i++) {
+        memset(one, 0, sizeof one), memset(two, 0, sizeof two);
+        read_state(context, trainer, dlc_trainer_name(slow, i), one);
+        read_state(other, slow, dlc_trainer_name(slow, i), two);
+        for (int k = 0; k < 96 * 1024; k++)
+            if (!(fabs(one[k] - two[k]) <= 1e-6 + 1e-4 * fabs(two[k])))
+                failed("%s: %s[%d] is %g, expected %g", options->optimizer, dlc_trainer_name(slow, i), k, one[k],
+                       two[k]);
+    }
+    dlc_trainer_destroy(slow);
+    dlc_context_destroy(other);
+}
+
+static void test_in_place(void **state) {
+    (void)state;
+    static float data[64 * 96];
+    tensor x;
+    fill(data, 64 * 96, 3);
+    for (int i = 0; i < OPTIMIZERS; i++) {
+        counter c;
+        dlc_context *context = open_counted("cpu", &c);
+        if (!context) skip();
+        const dlc_optimizer_setting decay = {"decay", 0.1};
+        dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+        options.optimizer = optimizers[i].name;
+        options.rate = "0.01/step";
+        options.settings = &decay, options.setting_count = 1;
+        dlc_trainer *trainer;
+        OK(context, dlc_trainer_create(context, build_wide, NULL, &options, &trainer));
+        const DLTensor *batch[] = {F32(&x, data, 64, 96)};
+        for (int s = 0; s < 4; s++) OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+        check_like_interpreter(trainer, context, &options, batch);
+        for (int s = 0; s < 40; s++) OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+        const int64_t calls = atomic_load(&c.calls);
+        const uint64_t copied = statistics(context).copied_bytes;
+        for (int s = 0; s < 40; s++) OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+        if (atomic_load(&c.calls) != calls || statistics(context).copied_bytes != copied)
+            failed("%s: %ld allocations and %ld bytes copied in 40 steps", options.optimizer,
+                   (long)(atomic_load(&c.calls) - calls), (long)(statistics(context).copied_bytes - copied));
+        dlc_trainer_destroy(trainer);
+        dlc_context_destroy(context);
+        CHECK(atomic_load(&c.blocks) == 0);
+    }
+}
+
+/* ---- a state that is lost ---------------------------------------------------------------------------------------------------------------- */
+
+static void raise_flag(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)inputs, (void)outputs;
+    memcpy(output[0]->data, input[0]->data, sizeof(float));
+    *(volatile int *)user = 1;
+}
+
+/* The loss is a host function's, which raises the flag of the run that calls it. */
+static dlc_status build_cancelling(void *user, dlc_training *t, dlc_value *loss) {
+    dlc_value w = dlc_training_parameter(t, "w", DLC_F32, 0, NULL, NULL);
+    dlc_value x = dlc_training_input(t, "x", DLC_F32, 0, NULL), seen;
+    dlc_graph *g = dlc_training_graph(t);
+    dlc_custom_register(g, "raise", raise_flag, user);
+    dlc_custom_effect(g, 1, &x, "raise", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){0}, 0, NULL, 1, &seen);
+    *loss = dlc_mul(w, dlc_stop_gradient(seen));
+    return DLC_OK;
+}
+
+static void test_lost(void **state) {
+    (void)state;
+    volatile int flag = 0;
+    float number = 2;
+    tensor x, set;
+    double got;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_trainer *trainer;
+    dlc_run_options how = DLC_RUN_OPTIONS_INIT;
+    OK(context, dlc_trainer_create(context, build_cancelling, (void *)&flag, NULL, &trainer));
+    make_tensor(&x, DLC_F32, &number, 0, NULL);
+    const DLTensor *batch[] = {&x.dl};
+    OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+    OK(context, dlc_trainer_save(trainer, in_folder("a.safetensors")));
+    how.cancel = &flag;
+    /* raised beforehand: refused, and nothing is lost */
+    flag = 1;
+    CHECK(dlc_trainer_step(trainer, &how, batch, 1, NULL, NULL, 0) == DLC_CANCELLED);
+    OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+    /* raised on the way */
+    flag = 0;
+    CHECK(dlc_trainer_step(trainer, &how, batch, 1, NULL, NULL, 0) == DLC_CANCELLED);
+    CHECK(strstr(dlc_error_message(context), "the state is lost"));
+    CHECK(dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    CHECK(strstr(dlc_error_message(context), "the state was lost"));
+    CHECK(dlc_trainer_save(trainer, in_folder("b.safetensors")) == DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_evaluate(trainer, NULL, batch, 1, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    OK(context, dlc_trainer_load(trainer, in_folder("a.safetensors")));
+    OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
+    read_state(context, trainer, "trainer.step", &got);
+    CHECK(got == 2);
+    number = 0.25f;
+    OK(context, dlc_trainer_set(trainer, "w", make_tensor(&set, DLC_F32, &number, 0, NULL) ? &set.dl : NULL));
+    read_state(context, trainer, "w", &got);
+    CHECK(got == 0.25);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+}
+
+/* ---- values at the beginning ----------------------------------------------------------------------------------------------------------- */
+
+static dlc_status build_initial(void *user, dlc_training *t, dlc_value *loss) {
+    const DLTensor *given = user;
+    dlc_parameter_options o = DLC_PARAMETER_OPTIONS_INIT;
+    o.initial = DLC_INITIAL_NORMAL, o.scale = 2;
+    dlc_value normal = dlc_training_parameter(t, "normal", DLC_F32, 2, SHAPE(64, 64), &o);
+    o.initial = DLC_INITIAL_UNIFORM;
+    dlc_value uniform = dlc_training_parameter(t, "uniform", DLC_F32, 2, SHAPE(64, 64), &o);
+    o.initial = DLC_INITIAL_CONSTANT, o.scale = -1.5;
+    dlc_value constant = dlc_training_parameter(t, "constant", DLC_F32, 1, SHAPE(64), &o);
+    o.tensor = given;
+    o.frozen = true;
+    dlc_value tensor_ = dlc_training_parameter(t, "tensor", DLC_F32, 2, SHAPE(2, 3), &o);
+    dlc_value again = dlc_training_parameter(t, "tensor", DLC_F32, 2, SHAPE(2, 3), &o);
+    dlc_value sum = dlc_add(dlc_reduce_sum(normal, 0, NULL), dlc_reduce_sum(uniform, 0, NULL));
+    sum = dlc_add(sum, dlc_reduce_sum(constant, 0, NULL));
+    *loss = dlc_add(sum, dlc_reduce_sum(dlc_mul(tensor_, again), 0, NULL));
+    return DLC_OK;
+}
+
+static void test_initial(void **state) {
+    (void)state;
+    static double n[4096], u[4096];
+    double c[64], got[6];
+    float given[6] = {1, 2, 3, 4, 5, 6};
+    tensor transposed;
+    make_tensor(&transposed, DLC_F32, given, 2, SHAPE(2, 3));
+    transposed.strides[0] = 1, transposed.strides[1] = 2;
+    transposed.dl.strides = transposed.strides;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_trainer *trainer;
+    OK(context, dlc_trainer_create(context, build_initial, &transposed.dl, NULL, &trainer));
+    read_state(context, trainer, "normal", n);
+    read_state(context, trainer, "uniform", u);
+    read_state(context, trainer, "constant", c);
+    read_state(context, trainer, "tensor", got);
+    double mean = 0, square = 0, least = 0, most = 0;
+    for (int i = 0; i < 4096; i++) {
+        mean += n[i] / 4096, square += n[i] * n[i] / 4096;
+        least = fmin(least, u[i]), most = fmax(most, u[i]);
+    }
+    CHECK(fabs(mean) < 0.15 && fabs(square - 4) < 0.4 && least < -1.9 && least >= -2 && most > 1.9 && most <= 2);
+    for (int i = 0; i < 64; i++) CHECK(c[i] == -1.5);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == given[i % 3 * 2 + i / 3]);
+    /* a frozen one stays, and has no slots */
+    OK(context, dlc_trainer_step(trainer, NULL, NULL, 0, NULL, NULL, 0));
+    read_state(context, trainer, "tensor", got);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == given[i % 3 * 2 + i / 3]);
+    DLManagedTensorVersioned *none;
+    CHECK(dlc_trainer_tensor(trainer, "m.tensor", &none) == DLC_NOT_FOUND);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+}
+
+static void test_order(void **state) {
+    (void)state;
+    int64_t a[100], b[100], c[100];
+    bool seen[100] = {false};
+    int moved = 0, differ = 0;
+    dlc_training_order(4, 9, 100, a);
+    dlc_training_order(4, 9, 100, b);
+    dlc_training_order(4, 10, 100, c);
+    for (int i = 0; i < 100; i++) {
+        CHECK(a[i] >= 0 && a[i] < 100 && !seen[a[i]] && a[i] == b[i]);
+        seen[a[i]] = true;
+        moved += a[i] != i;
+        differ += a[i] != c[i];
+    }
+    CHECK(moved > 80 && differ > 80);
+}
+
+/* ---- mistakes ----------------------------------------------------------------------------------------------------------------------------- */
+
+static dlc_status build_wrongly(void *user, dlc_training *t, dlc_value *loss) {
+    const int mistake = *(const int *)user;
+    dlc_graph *g = dlc_training_graph(t);
+    dlc_parameter_options frozen = DLC_PARAMETER_OPTIONS_INIT, wrong = DLC_PARAMETER_OPTIONS_INIT;
+    float given[4] = {0};
+    tensor of_four;
+    frozen.frozen = mistake == 1;
+    wrong.tensor = &make_tensor(&of_four, DLC_F32, given, 1, SHAPE(4))->dl;
+    dlc_value x = dlc_training_input(t, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_value w = dlc_training_parameter(t, "w", DLC_F32, 0, NULL, mistake == 6 ? &wrong : NULL);
+    dlc_value unused = dlc_training_parameter(t, "unused", DLC_F32, 1, SHAPE(2), &frozen);
+    if (mistake != 2)
+        w = dlc_add(w, dlc_mul(dlc_reduce_sum(unused, 0, NULL), dlc_scalar(g, DLC_F32, mistake == 1 ? 0 : 1)));
+    if (mistake == 3) dlc_training_input(t, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(2)));
+    if (mistake == 4) dlc_training_parameter(t, "w", DLC_F64, 0, NULL, NULL);
+    if (mistake == 5) dlc_training_parameter(t, "v.w", DLC_F16, 0, NULL, NULL);
+    if (mistake == 7) dlc_training_carried(t, "c", DLC_I32, 1, SHAPE(2), NULL);
+    if (mistake == 8) dlc_training_carry(t, "w", w);
+    if (mistake == 9) dlc_input(g, "y", DLC_F32, 0, NULL);
+    if (mistake == 10) return DLC_UNSUPPORTED;
+    if (mistake == 11) dlc_matmul(x, dlc_transpose(x, 2, (int64_t[]){0, 1}));
+    if (mistake == 12) return DLC_OK;
+    if (mistake == 15) dlc_training_parameter(t, "m.w", DLC_F32, 0, NULL, &frozen);
+    if (mistake == 16) dlc_training_parameter(t, NULL, DLC_F32, 0, NULL, NULL);
+    if (mistake == 17) dlc_training_parameter(t, "trainer.step", DLC_F32, 1, SHAPE(-1), NULL);
+    if (mistake == 18 && !dlc_training_is_step(t)) dlc_training_parameter(t, "late", DLC_F32, 0, NULL, NULL);
+    *loss = mistake == 13 ? dlc_mul(x, w) : mistake == 14 ? dlc_cast(w, DLC_I32) : dlc_mean(dlc_mul(x, w), 0, NULL);
+    return DLC_OK;
+}
+
+static void refused(dlc_context *context, int mistake, const dlc_trainer_options *options, dlc_status status,
+                    const char *words) {
+    dlc_trainer *trainer;
+    const dlc_status got = dlc_trainer_create(context, build_wrongly, &mistake, options, &trainer);
+    if (got != status || trainer || !strstr(dlc_error_message(context), words))
+        failed("mistake %d: status %d (%s), expected %d (%s)", mistake, (int)got, dlc_error_message(context),
+               (int)status, words);
+}
+
+static void test_mistakes(void **state) {
+    (void)state;
+    static const struct {
+        dlc_status status;
+        const char *words;
+    } of_function[] = {
+        {DLC_INVALID_ARGUMENT, "does not depend on parameter unused"},
+        {DLC_INVALID_ARGUMENT, "x was declared with another type or shape"},
+        {DLC_INVALID_ARGUMENT, "w was declared with another type"},
+        {DLC_UNSUPPORTED, "v.w is f16"},
+        {DLC_INVALID_ARGUMENT, "w: options.tensor"},
+        {DLC_INVALID_ARGUMENT, "no next value of c"},
+        {DLC_INVALID_ARGUMENT, "no carried value called w"},
+        {DLC_INVALID_ARGUMENT, "use dlc_training_input"},
+        {DLC_UNSUPPORTED, "the function failed"},
+        {DLC_INVALID_ARGUMENT, "transpose"},
+        {DLC_INVALID_ARGUMENT, "gives no loss"},
+        {DLC_INVALID_ARGUMENT, "the loss is f32 of rank 1"},
+        {DLC_INVALID_ARGUMENT, "the loss is i32"},
+        {DLC_INVALID_ARGUMENT, "m.w"},
+        {DLC_INVALID_ARGUMENT, "(no name)"},
+        {DLC_INVALID_ARGUMENT, "dimension 0 is -1"},
+        {DLC_INVALID_ARGUMENT, "late was not declared"},
+    };
+    dlc_context *context = open_context("interp", NULL);
+    for (int i = 0; i < (int)(sizeof of_function / sizeof *of_function); i++)
+        refused(context, i + 2, NULL, of_function[i].status, of_function[i].words);
+
+    const dlc_optimizer_setting bogus = {"betal", 0.5};
+    static const struct {
+        const char *optimizer, *rate, *update;
+        dlc_status status;
+        const char *words;
+    } of_text[] = {
+        {"adan", NULL, NULL, DLC_NOT_FOUND, "did you mean \"adam\""},
+        {NULL, "0.1*(step", NULL, DLC_PARSE_ERROR, "options.rate"},
+        {NULL, "0.1*stop", NULL, DLC_PARSE_ERROR, "did you mean \"step\""},
+        {NULL, "step < 3", NULL, DLC_INVALID_ARGUMENT, "is not a number"},
+        {NULL, "nothing(step)", NULL, DLC_NOT_FOUND, "nothing"},
+        {NULL, NULL, "w = w - ", DLC_PARSE_ERROR, "update"},
+        {NULL, NULL, "w = 0", DLC_INVALID_ARGUMENT, "w has not the parameter's type"},
+        {NULL, NULL, "w = w - rate*q", DLC_PARSE_ERROR, "nothing called q"},
+        {NULL, NULL, "w w", DLC_PARSE_ERROR, "update"},
+    };
+    for (size_t i = 0; i < sizeof of_text / sizeof *of_text; i++) {
+        const dlc_optimizer own = {.name = "own", .update = of_text[i].update};
+        dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+        options.optimizer = of_text[i].optimizer, options.rate = of_text[i].rate;
+        if (of_text[i].update) options.own = &own;
+        refused(context, 0, &options, of_text[i].status, of_text[i].words);
+    }
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    options.settings = &bogus, options.setting_count = 1;
+    refused(context, 0, &options, DLC_INVALID_ARGUMENT, "did you mean \"beta1\"");
+    options = (dlc_trainer_options)DLC_TRAINER_OPTIONS_INIT;
+    options.dynamic_loss_scale = true;
+    refused(context, 0, &options, DLC_INVALID_ARGUMENT, "DLC_NOT_FINITE_SKIP");
+    options = (dlc_trainer_options)DLC_TRAINER_OPTIONS_INIT;
+    options.clip_norm = -1;
+    refused(context, 0, &options, DLC_INVALID_ARGUMENT, "clip_norm");
+    options.struct_size = 3;
+    refused(context, 0, &options, DLC_INVALID_ARGUMENT, "DLC_TRAINER_OPTIONS_INIT");
+
+    /* Of steps: the state stays as it was. */
+    const model m = {.dtype = DLC_F64};
+    dlc_trainer *trainer = create(context, &m, NULL);
+    char before[4096], after[4096];
+    tensor x, y, short_y;
+    OK(context, step64(trainer, ROWS, NULL));
+    const size_t size = state_bytes(context, trainer, before, sizeof before);
+    make_tensor(&x, DLC_F64, data_x, 2, SHAPE(ROWS, IN));
+    make_tensor(&y, DLC_F32, data_y, 2, SHAPE(ROWS, OUT));
+    make_tensor(&short_y, DLC_F64, data_y, 2, SHAPE(ROWS - 1, OUT));
+    CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl}, 1, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &y.dl}, 2, NULL, NULL, 0) ==
+          DLC_INVALID_ARGUMENT);
+    CHECK(strstr(dlc_error_message(context), "wanted"));
+    CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &short_y.dl}, 2, NULL, NULL, 0) ==
+          DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, NULL}, 2, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_step(NULL, NULL, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_set(trainer, "w", &y.dl) == DLC_INVALID_ARGUMENT &&
+          dlc_trainer_set(trainer, "ww", &y.dl) == DLC_NOT_FOUND);
+    CHECK(state_bytes(context, trainer, after, sizeof after) == size && memcmp(before, after, size) == 0);
+    OK(context, step64(trainer, ROWS, NULL));
+    dlc_trainer_destroy(trainer);
+    dlc_trainer_destroy(NULL);
+    dlc_context_destroy(context);
+}
+
+/* Memory is refused at each site in turn: of creation, of the first step, of saving and loading. */
+static void test_refused_memory(void **state) {
+    (void)state;
+    counter c;
+    dlc_context *context = open_counted("interp", &c);
+    const model m = {.dtype = DLC_F64};
+    dlc_trainer *trainer = NULL;
+    for (int64_t left = 0; !trainer; left += 1 + left / 16) {
+        atomic_store(&c.left, left);
+        const dlc_status status = dlc_trainer_create(context, build_model, (void *)&m, NULL, &trainer);
+        atomic_store(&c.left, -1);
+        CHECK(status == (trainer ? DLC_OK : DLC_OUT_OF_MEMORY));
+    }
+    bool done = false;
+    for (int64_t left = 0; !done; left += 1 + left / 16) {
+        char before[4096], after[4096];
+        const size_t size = state_bytes(context, trainer, before, sizeof before);
+        atomic_store(&c.left, left);
+        const dlc_status status = step64(trainer, ROWS, NULL);
+        atomic_store(&c.left, -1);
+        done = status == DLC_OK;
+        CHECK(done || status == DLC_OUT_OF_MEMORY);
+        CHECK(done || (state_bytes(context, trainer, after, sizeof after) == size && memcmp(before, after, size) == 0));
+    }
+    done = false;
+    for (int64_t left = 0; !done; left++) {
+        atomic_store(&c.left, left);
+        dlc_status status = dlc_trainer_save(trainer, in_folder("a.safetensors"));
+        if (status == DLC_OK) status = dlc_trainer_load(trainer, in_folder("a.safetensors"));
+        atomic_store(&c.left, -1);
+        done = status == DLC_OK;
+        if (!done && status != DLC_OUT_OF_MEMORY) failed("%d: %s", (int)status, dlc_error_message(context));
+    }
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+    CHECK(atomic_load(&c.blocks) == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_own_optimizer),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_in_place),      cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_initial),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_refused_memory),
+    };
+    return cmocka_run_group_tests_name("trainers", tests, make_folder, remove_folder);
+}
