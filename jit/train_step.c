@@ -75,8 +75,9 @@ static void require_influence(dlc_trainer *trainer, dlc_graph *handle, dlc_value
 /* ---- loss and gradients ---------------------------------------------------------------------------------------------------------- */
 
 static dlc_value in_precision(const dlc_trainer *trainer, dlc_value loss) {
-    if (trainer->options.precision) lib_raise(trainer->arena.scope, DLC_UNSUPPORTED, "TODO precision");
-    return loss;
+    dlc_value narrow = loss;
+    if (trainer->options.precision) dlc_mixed_precision(1, &loss, trainer->options.precision, &narrow);
+    return narrow;
 }
 
 /* Calls the host's function in the training's graph. scale: of rank 0; poison: none. */

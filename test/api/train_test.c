@@ -382,6 +382,43 @@ static void test_not_finite(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- precision ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* Products in bf16 and f16: the parameters stay f32 and the losses near those of f32; the program has products of narrow values. */
+static void test_precision(void **state) {
+    (void)state;
+    const model m = {.dtype = DLC_F32, .factor = true, .predicts = true};
+    make_data();
+    for (int k = 0; k < 2; k++) {
+        dlc_context *context = open_context(all_targets[k], NULL);
+        if (!context) continue;
+        double losses[3][8];
+        for (int p = 0; p < 3; p++)
+            for (int micro = 1; micro <= 2; micro++) {
+                dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+                dlc_training_report report = DLC_TRAINING_REPORT_INIT;
+                options.precision = p == 0 ? DLC_BOOL : p == 1 ? DLC_BF16 : DLC_F16;
+                options.on_not_finite = DLC_NOT_FINITE_SKIP;
+                options.dynamic_loss_scale = p == 2;
+                options.rate = "0.05";
+                options.micro_batches = micro;
+                dlc_trainer *trainer = create(context, &m, &options);
+                for (int i = 0; i < 8; i++) {
+                    OK(context, step32(trainer, NULL, 1, &report));
+                    losses[p][i] = report.loss;
+                    CHECK(fabs(losses[p][i] - losses[0][i]) < (p == 1 ? 0.02 : 0.003) * (1 + losses[0][i]));
+                }
+                CHECK(losses[p][7] < losses[p][0]);
+                char *text;
+                OK(context, dlc_program_dump(dlc_trainer_program(trainer, true), "graph", NULL, NULL, 0, &text));
+                CHECK(!strstr(text, "bf16") == (p != 1));
+                dlc_text_free(context, text);
+                dlc_trainer_destroy(trainer);
+            }
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------------------ */
 
 static char folder[] = "/tmp/dlc-train-XXXXXX";
@@ -936,13 +973,21 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_own_optimizer),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_resume),        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_in_place),      cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_initial),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_own_optimizer),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_precision),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_initial),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("trainers", tests, make_folder, remove_folder);
 }
