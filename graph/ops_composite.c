@@ -1,6 +1,7 @@
 /* Composites: common network layers, expanded into other operators. In f16 and bf16 they compute in f32 and round once, at the end. */
 #include "graph/build.h"
 #include "graph/gradient.h"
+#include "graph/normalize.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -143,24 +144,19 @@ static void infer_norm(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-static graph_id normalise(graph *g, graph_id x, int axis, double epsilon, bool centre) {
+static graph_normal normalise(graph *g, graph_id x, const graph_attribute *attribute, bool centred) {
     int64_t axes[DLC_MAX_RANK];
-    int rank = graph_shape_of(g, x)->rank;
+    const int rank = graph_shape_of(g, x)->rank, axis = graph_axis_of(attribute[NORM_AXIS].integer, rank);
     for (int i = axis; i < rank; i++) axes[i - axis] = i;
-    if (centre) x = graph_sub(g, x, graph_reduce_mean(g, x, rank - axis, axes, true));
-    graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), rank - axis, axes, true);
-    return graph_mul(g, x, graph_rsqrt(g, graph_add_number(g, square, epsilon)));
+    return graph_normalise(g, graph_widen(g, x), rank - axis, axes, attribute[NORM_EPSILON].number, centred);
 }
 
-static void expand_norm(graph_expand *e, bool centre) {
+static void expand_norm(graph_expand *e, bool centred) {
     graph *g = e->g;
-    const graph_shape *shape = graph_shape_of(g, e->input[0]);
-    dlc_dtype dtype = shape->dtype;
-    int axis = graph_axis_of(e->attribute[NORM_AXIS].integer, shape->rank);
-    graph_id y = normalise(g, graph_widen(g, e->input[0]), axis, e->attribute[NORM_EPSILON].number, centre);
+    graph_id y = normalise(g, e->input[0], e->attribute, centred).n;
     if (e->input[1]) y = graph_mul(g, y, graph_widen(g, e->input[1]));
     if (e->inputs > 2 && e->input[2]) y = graph_add(g, y, graph_widen(g, e->input[2]));
-    e->result[0] = graph_cast(g, y, dtype);
+    e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[0])->dtype);
 }
 
 static void expand_layer_norm(graph_expand *e) {
@@ -351,6 +347,20 @@ static void tangent_logsumexp(graph_rule *rule) {
     const graph_id y = graph_reshape(g, graph_rule_result(rule, 0), shape.rank, dim);
     const graph_id share = graph_exp(g, graph_sub(g, x, y));
     rule->out[0] = graph_reduce_sum(g, graph_multiply_no_nan(g, rule->tangent[0], share), count, axes, keep);
+}
+
+static void tangent_norm(graph_rule *rule, bool centred) {
+    graph *g = rule->g;
+    const graph_normal normal = normalise(g, rule->input[0], rule->attribute, centred);
+    const graph_id d = rule->tangent[0] ? graph_normal_tangent(g, &normal, rule->tangent[0]) : 0;
+    const graph_id scale = rule->input[1] ? graph_rule_operand(rule, 1) : 0;
+    rule->out[0] = graph_scaled_tangent(g, normal.n, scale, d, rule->tangent[1], centred ? rule->tangent[2] : 0);
+}
+static void tangent_layer_norm(graph_rule *rule) {
+    tangent_norm(rule, true);
+}
+static void tangent_rms_norm(graph_rule *rule) {
+    tangent_norm(rule, false);
 }
 
 /* sum((softmax(x) - hit) d), where the label is one. */
@@ -638,6 +648,7 @@ static const graph_op row_layer_norm = {
     FORM(layer_norm, 1, 3, "x [scale] [bias]", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
+    .jvp = tangent_layer_norm,
     .infer = infer_norm,
     .bound = GRAPH_REFERENCE(graph_bound_norm),
     .samples = "layer_norm(T[5, 7], T[7], T[7])\nlayer_norm(T[5, 7])\nlayer_norm(T[5, 64], T[64])\n"
@@ -653,6 +664,7 @@ static const graph_op row_rms_norm = {
     .linear = 2,
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
+    .jvp = tangent_rms_norm,
     .infer = infer_norm,
     .bound = GRAPH_REFERENCE(graph_bound_norm),
     .samples = "rms_norm(T[5, 7], T[7])\nrms_norm(T[5, 7])\nrms_norm(T[2, 3, 5], T[3, 5], axis=-2, epsilon=0.001)\n"

@@ -1,6 +1,8 @@
 /* Layers of networks beyond those of ops_composite.c: norms over groups of channels, losses, rotary embedding. They only
  * expand; in f16 and bf16 they compute in f32 and round once, at the end. */
 #include "graph/build.h"
+#include "graph/gradient.h"
+#include "graph/normalize.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -34,28 +36,60 @@ static void infer_group_norm(graph_infer *infer) {
                       "number of channels and a multiple of groups");
 }
 
-/* Normalises x as [batch, groups, channels of a group, positions] (without the third dimension if a group is one channel) over the axes
- * after groups; then multiplies by the scale and adds the bias of each channel. */
+/* x as [batch, groups, channels of a group, positions] (without the third dimension if a group is one channel), normalised over the axes
+ * after groups. */
+typedef struct channel_norm {
+    int rank;
+    tir_expr dims[4];
+    graph_normal normal;
+} channel_norm;
+
+static channel_norm normalise_channels(graph *g, graph_id x, tir_expr groups, double epsilon) {
+    const graph_shape shape = *graph_shape_of(g, x);
+    const bool several = tir_equal(g->pool, groups, shape.dim[1]) != TIR_YES;
+    channel_norm c = {3 + several, {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)}, {0}};
+    tir_expr *positions = &c.dims[c.rank - 1];
+    *positions = tir_index(g->pool, 1);
+    for (int i = 2; i < shape.rank; i++) *positions = tir_mul(g->pool, *positions, shape.dim[i]);
+    x = graph_reshape(g, graph_widen(g, x), c.rank, c.dims);
+    c.normal = graph_normalise(g, x, c.rank - 2, (int64_t[]){2, 3}, epsilon, true);
+    return c;
+}
+
+/* A number for each channel. */
+static graph_id by_channel(graph *g, const channel_norm *c, graph_id x) {
+    x = graph_reshape(g, graph_widen(g, x), c->rank - 2, c->dims + 1);
+    return graph_broadcast(g, x, c->rank, c->dims, (int64_t[]){1, 2});
+}
+
 static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
-    const bool several = tir_equal(g->pool, groups, shape.dim[1]) != TIR_YES;
-    const int rank = 3 + several;
-    tir_expr dims[4] = {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)}, *positions = &dims[rank - 1];
-    *positions = tir_index(g->pool, 1);
-    for (int i = 2; i < shape.rank; i++) *positions = tir_mul(g->pool, *positions, shape.dim[i]);
-    const int64_t row[2] = {2, 3}, channel[2] = {1, 2};
-    graph_id x = graph_reshape(g, graph_widen(g, e->input[0]), rank, dims);
-    x = graph_sub(g, x, graph_reduce_mean(g, x, rank - 2, row, true));
-    graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), rank - 2, row, true);
-    graph_id y = graph_mul(g, x, graph_rsqrt(g, graph_add_number(g, square, epsilon)));
+    const channel_norm c = normalise_channels(g, e->input[0], groups, epsilon);
+    graph_id y = c.normal.n;
     for (int i = 1; i < e->inputs; i++) {
         if (!e->input[i]) continue;
-        graph_id own = graph_reshape(g, graph_widen(g, e->input[i]), rank - 2, dims + 1);
-        own = graph_broadcast(g, own, rank, dims, channel);
+        const graph_id own = by_channel(g, &c, e->input[i]);
         y = i == 1 ? graph_mul(g, y, own) : graph_add(g, y, own);
     }
     e->result[0] = graph_cast(g, graph_reshape(g, y, shape.rank, shape.dim), shape.dtype);
+}
+
+static void tangent_channel_norm(graph_rule *rule, tir_expr groups, double epsilon) {
+    graph *g = rule->g;
+    const graph_shape shape = *graph_shape_of(g, rule->input[0]);
+    channel_norm c = normalise_channels(g, rule->input[0], groups, epsilon);
+    graph_id d[3] = {0}, scale = rule->input[1] ? by_channel(g, &c, rule->input[1]) : 0;
+    if (scale && c.rank == 3) {
+        const tir_expr kept[] = {tir_index(g->pool, 1), c.dims[1], tir_index(g->pool, 1)};
+        c.normal.factor = graph_mul(g, c.normal.factor, graph_reshape(g, graph_rule_operand(rule, 1), c.rank, kept));
+        scale = 0;
+    }
+    if (rule->tangent[0]) d[0] = graph_normal_tangent(g, &c.normal, graph_reshape(g, rule->tangent[0], c.rank, c.dims));
+    for (int i = 1; i < rule->inputs; i++)
+        if (rule->tangent[i]) d[i] = by_channel(g, &c, rule->tangent[i]);
+    const graph_id moved = graph_scaled_tangent(g, c.normal.n, scale, d[0], d[1], d[2]);
+    rule->out[0] = graph_reshape(g, moved, shape.rank, shape.dim);
 }
 
 static void expand_group_norm(graph_expand *e) {
@@ -64,6 +98,15 @@ static void expand_group_norm(graph_expand *e) {
 }
 static void expand_instance_norm(graph_expand *e) {
     expand_channel_norm(e, graph_shape_of(e->g, e->input[0])->dim[1], e->attribute[INSTANCE_EPSILON].number);
+}
+
+static void tangent_group_norm(graph_rule *rule) {
+    tangent_channel_norm(rule, tir_index(rule->g->pool, rule->attribute[GROUP_GROUPS].integer),
+                         rule->attribute[GROUP_EPSILON].number);
+}
+static void tangent_instance_norm(graph_rule *rule) {
+    tangent_channel_norm(rule, graph_shape_of(rule->g, rule->input[0])->dim[1],
+                         rule->attribute[INSTANCE_EPSILON].number);
 }
 
 /* ---- local_response_norm */
@@ -335,6 +378,7 @@ static const graph_op row_group_norm = {
     .algebra = GRAPH_EXCESS,
     .attribute = {{"groups", GRAPH_ATTR_INTEGER, NULL, NULL, "number of groups that the channels are divided into"},
                   EPSILON},
+    .jvp = tangent_group_norm,
     .infer = infer_group_norm,
     .samples = "group_norm(T[2, 6, 3, 5], T[6], T[6], groups=3)\ngroup_norm(T[2, 6, 7], groups=2)\n"
                "group_norm(T[3, 8], T[8], groups=1, epsilon=0.01)\ngroup_norm(T[2, 4, 2, 3, 2], _, T[4], groups=4)\n"
@@ -349,6 +393,7 @@ static const graph_op row_instance_norm = {
     FORM(instance_norm, 1, 3, "x [scale] [bias]", 512),
     .algebra = GRAPH_EXCESS,
     .attribute = {EPSILON},
+    .jvp = tangent_instance_norm,
     .infer = infer_channel_norm,
     .samples = "instance_norm(T[2, 3, 5, 7], T[3], T[3])\ninstance_norm(T[2, 3, 11])\n"
                "instance_norm(T[1, 4, 2, 3, 5], _, T[4], epsilon=0.01)\ninstance_norm(T[0, 4, 3])",

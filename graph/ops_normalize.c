@@ -1,11 +1,67 @@
 /* Normalisation along axes: hardmax, division by a norm, mean and variance normalisation. Composites; f16 and bf16 compute in f32
  * and round once. */
+#include "graph/normalize.h"
+
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
 #include <math.h>
 #endif
+
+/* ---- shared by all norms (normalize.h) */
+
+graph_normal graph_normalise(graph *g, graph_id x, int count, const int64_t *axes, double epsilon, bool centred) {
+    graph_normal normal = {.count = count, .centred = centred};
+    memcpy(normal.axes, axes, (size_t)count * sizeof *axes);
+    if (centred) x = graph_sub(g, x, graph_reduce_mean(g, x, count, axes, true));
+    const graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), count, axes, true);
+    normal.factor = graph_rsqrt(g, graph_add_number(g, square, epsilon));
+    normal.n = graph_mul(g, x, normal.factor);
+    return normal;
+}
+
+static bool keeps_axes(const graph *g, const graph_normal *normal) {
+    return graph_shape_of(g, normal->factor)->rank == graph_shape_of(g, normal->n)->rank;
+}
+
+/* x, of the factor's shape, for each element of n. */
+static graph_id spread(graph *g, const graph_normal *normal, graph_id x) {
+    const graph_shape shape = *graph_shape_of(g, normal->n);
+    int64_t axes[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0, k = 0; i < shape.rank; i++) {
+        const bool reduced = k < normal->count && normal->axes[k] == i;
+        k += reduced;
+        if (keeps_axes(g, normal) || !reduced) axes[count++] = i;
+    }
+    return graph_broadcast(g, x, shape.rank, shape.dim, axes);
+}
+
+/* The mean times the factor, with the other sign. */
+static graph_id scaled_mean(graph *g, const graph_normal *normal, graph_id x) {
+    if (normal->count) x = graph_reduce_mean(g, x, normal->count, normal->axes, keeps_axes(g, normal));
+    return spread(g, normal, graph_neg(g, graph_multiply_no_nan(g, x, normal->factor)));
+}
+
+graph_id graph_normal_tangent(graph *g, const graph_normal *normal, graph_id d) {
+    graph_id along = scaled_mean(g, normal, graph_mul(g, d, normal->n));
+    graph_id moved = graph_multiply_no_nan(g, d, spread(g, normal, normal->factor));
+    moved = graph_add(g, moved, graph_mul(g, along, normal->n));
+    return normal->centred ? graph_add(g, moved, scaled_mean(g, normal, d)) : moved;
+}
+
+graph_id graph_scaled_tangent(graph *g, graph_id n, graph_id scale, graph_id d_n, graph_id d_scale, graph_id d_bias) {
+    graph_id sum = d_n && scale ? graph_multiply_no_nan(g, d_n, scale) : d_n;
+    if (d_scale) d_scale = graph_multiply_no_nan(g, d_scale, n);
+    if (d_bias) d_bias = graph_broadcast_like(g, d_bias, n);
+    for (int i = 0; i < 2; i++) {
+        const graph_id next = i ? d_bias : d_scale;
+        if (next) sum = sum ? graph_add(g, sum, next) : next;
+    }
+    return sum;
+}
 
 /* ---- hardmax, lp_normalization: along one axis */
 

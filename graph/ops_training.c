@@ -1,5 +1,7 @@
 /* Training: batch normalisation with the batch's own statistics, losses over classes and pairs. */
 #include "graph/build.h"
+#include "graph/gradient.h"
+#include "graph/normalize.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -28,26 +30,66 @@ static graph_id blended(graph *g, graph_id running, graph_id now, double momentu
     return graph_cast(g, graph_add(g, old, graph_mul_number(g, now, 1 - momentum)), dtype);
 }
 
+/* x normalised by the batch's own statistics. Means have the shape of the running ones, [channels], with which they are blended. */
+typedef struct batch_norm {
+    graph_shape shape;
+    int64_t axis;
+    graph_id mean, centred, variance, factor;
+    graph_normal normal;
+} batch_norm;
+
+static graph_id over_batch(graph *g, const batch_norm *b, graph_id x) {
+    return b->normal.count ? graph_reduce_mean(g, x, b->normal.count, b->normal.axes, false) : x;
+}
+static graph_id to_batch(graph *g, const batch_norm *b, graph_id x) {
+    return graph_broadcast(g, x, b->shape.rank, b->shape.dim, &b->axis);
+}
+
+static batch_norm normalise_batch(graph *g, graph_id x, const graph_attribute *attribute) {
+    batch_norm b = {.shape = *graph_shape_of(g, x), .normal = {.centred = true}};
+    b.axis = graph_axis_of(attribute[BATCH_AXIS].integer, b.shape.rank);
+    for (int i = 0; i < b.shape.rank; i++)
+        if (i != b.axis) b.normal.axes[b.normal.count++] = i;
+    x = graph_widen(g, x);
+    b.mean = over_batch(g, &b, x);
+    b.centred = graph_sub(g, x, to_batch(g, &b, b.mean));
+    b.variance = over_batch(g, &b, graph_mul(g, b.centred, b.centred));
+    b.factor = graph_rsqrt(g, graph_add_number(g, b.variance, attribute[BATCH_EPSILON].number));
+    return b;
+}
+
 static void expand_batch_norm_training(graph_expand *e) {
     graph *g = e->g;
-    const graph_shape shape = *graph_shape_of(g, e->input[0]);
-    int64_t axis = graph_axis_of(e->attribute[BATCH_AXIS].integer, shape.rank), others[DLC_MAX_RANK];
-    int count = 0;
-    for (int i = 0; i < shape.rank; i++)
-        if (i != axis) others[count++] = i;
     const double momentum = e->attribute[BATCH_MOMENTUM].number;
-    graph_id x = graph_widen(g, e->input[0]), mean = x, variance;
-    if (count) mean = graph_reduce_mean(g, x, count, others, false);
-    graph_id centred = graph_sub(g, x, graph_broadcast(g, mean, shape.rank, shape.dim, &axis));
-    variance = graph_mul(g, centred, centred);
-    if (count) variance = graph_reduce_mean(g, variance, count, others, false);
-    graph_id factor = graph_rsqrt(g, graph_add_number(g, variance, e->attribute[BATCH_EPSILON].number));
-    factor = graph_mul(g, factor, graph_widen(g, e->input[1]));
-    graph_id y = graph_mul(g, centred, graph_broadcast(g, factor, shape.rank, shape.dim, &axis));
-    y = graph_add(g, y, graph_broadcast(g, graph_widen(g, e->input[2]), shape.rank, shape.dim, &axis));
-    e->result[0] = graph_cast(g, y, shape.dtype);
-    e->result[1] = blended(g, e->input[3], mean, momentum, shape.dtype);
-    e->result[2] = blended(g, e->input[4], variance, momentum, shape.dtype);
+    const batch_norm b = normalise_batch(g, e->input[0], e->attribute);
+    const graph_id factor = graph_mul(g, b.factor, graph_widen(g, e->input[1]));
+    graph_id y = graph_mul(g, b.centred, to_batch(g, &b, factor));
+    y = graph_add(g, y, to_batch(g, &b, graph_widen(g, e->input[2])));
+    e->result[0] = graph_cast(g, y, b.shape.dtype);
+    e->result[1] = blended(g, e->input[3], b.mean, momentum, b.shape.dtype);
+    e->result[2] = blended(g, e->input[4], b.variance, momentum, b.shape.dtype);
+}
+
+static void tangent_batch_norm_training(graph_rule *rule) {
+    graph *g = rule->g;
+    const double momentum = rule->attribute[BATCH_MOMENTUM].number;
+    batch_norm b = normalise_batch(g, rule->input[0], rule->attribute);
+    graph_id d[3] = {rule->tangent[0]}, of_statistics[2] = {0};
+    b.normal.n = graph_mul(g, b.centred, to_batch(g, &b, b.factor));
+    b.normal.factor = graph_mul(g, b.factor, graph_rule_operand(rule, 1));
+    if (d[0]) {
+        of_statistics[0] = over_batch(g, &b, d[0]);
+        of_statistics[1] = graph_mul_number(g, over_batch(g, &b, graph_mul(g, b.centred, d[0])), 2);
+        d[0] = graph_normal_tangent(g, &b.normal, d[0]);
+    }
+    for (int i = 1; i < 3; i++)
+        if (rule->tangent[i]) d[i] = to_batch(g, &b, rule->tangent[i]);
+    rule->out[0] = graph_scaled_tangent(g, b.normal.n, 0, d[0], d[1], d[2]);
+    for (int i = 0; i < 2; i++) {
+        graph_id old = rule->tangent[3 + i] ? graph_mul_number(g, rule->tangent[3 + i], momentum) : 0;
+        graph_id now = of_statistics[i] ? graph_mul_number(g, of_statistics[i], 1 - momentum) : 0;
+        rule->out[1 + i] = old && now ? graph_add(g, old, now) : old ? old : now;
+    }
 }
 
 /* ---- losses over classes: class_loss of logits, nll_loss of logarithms of probabilities */
@@ -299,6 +341,7 @@ static const graph_op row_batch_norm_training = {
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the channels"},
                   {"epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the variance under the root"},
                   {"momentum", GRAPH_ATTR_FLOAT, NULL, "0.9", "share that the running statistics keep"}},
+    .jvp = tangent_batch_norm_training,
     .infer = infer_batch_norm_training,
     .samples = "batch_norm_training(T[4, 5, 3, 3], T[5], T[5], T[5], T[5] in 0..2)\n"
                "batch_norm_training(T[9, 7], T[7], T[7], T[7], T[7] in 0..2, epsilon=0.1, momentum=0.5)\n"
