@@ -449,8 +449,22 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     return false;
 }
 
+/* Does the attention's result depend on node `index`, a statistic of its rows, directly or through at most `depth` other statistics? One that
+ * only others read (the logarithm of a sum, say) would keep the rows from passing through the kernel block by block. */
+static bool is_of_result(const fuser *f, const fuse_cluster *attention, uint32_t index, int depth) {
+    for (uint32_t k = 0; k < f->users[index].count; k++) {
+        const uint32_t reader = f->edges.data[f->users[index].data[k]].user;
+        const graph_shape *shape = graph_shape_of(f->g, f->g->nodes.data[reader].first);
+        if (same_dims(shape, &attention->domain)) return true;
+        if (depth && same_but_ones(f->g, shape, &attention->rows) && is_of_result(f, attention, reader, depth - 1))
+            return true;
+    }
+    return false;
+}
+
 /* May cluster p join cluster c, whose `node` reads a value of p by edge e? */
 static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
+    enum { STATISTICS = 4 };
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
     bool alone = consumer->nodes.count == 1; /* the cluster has only the node itself */
@@ -467,7 +481,8 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
     case CLUSTER_ATTENTION: /* an epilogue, or further row statistics: one element per row */
         if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;
-        if (same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows)) return true;
+        if (same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows))
+            return is_of_result(f, producer, e->user, STATISTICS);
         return same_dims(graph_shape_of(f->g, node->first), &producer->domain) &&
                !node_read_elsewhere(f, e->producer, p, c); /* the tiles produce one value */
     case CLUSTER_ALONE: return false;

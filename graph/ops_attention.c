@@ -2,6 +2,7 @@
  * compute it block by block (online softmax) and keep scores on chip. In f16 and bf16, scores, maximum and sums are f32; the weights
  * are rounded to v's dtype before the product with v. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -50,15 +51,15 @@ static void infer_attention(graph_infer *infer) {
     infer->result[0].dim[COLUMN] = v->dim[COLUMN];
 }
 
-/* Contracts axis `contract` of w with the last axis of x, per batch and head; f16 and bf16 give f32. */
-static graph_id product(graph *g, graph_id x, graph_id w, int64_t contract) {
+/* Contracts an axis of x with one of w, per batch and head; f16 and bf16 give f32. */
+static graph_id product(graph *g, graph_id x, int64_t x_axis, graph_id w, int64_t w_axis) {
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     bool narrow = graph_sum_dtype(dtype) != dtype;
-    int64_t batch[] = {BATCH, HEAD}, last = COLUMN;
+    int64_t batch[] = {BATCH, HEAD};
     return graph_emit_with(g, "dot_general", 2, (graph_id[]){x, w}, narrow ? 5 : 4,
                            (graph_setting[]){graph_set_list("batch_x", 2, batch), graph_set_list("batch_w", 2, batch),
-                                             graph_set_list("contract_x", 1, &last),
-                                             graph_set_list("contract_w", 1, &contract),
+                                             graph_set_list("contract_x", 1, &x_axis),
+                                             graph_set_list("contract_w", 1, &w_axis),
                                              graph_set_integer("result", 1)}); /* f32 */
 }
 
@@ -99,33 +100,112 @@ static graph_id for_each_head(graph *g, graph_id x, const graph_shape *q) {
     return graph_reshape(g, graph_broadcast(g, x, RANK + 1, wide, (int64_t[]){0, 1, 3, 4}), RANK, all);
 }
 
+/* Scores [batch, heads, queries, keys], -inf where a query does not see the key, and what hides keys from all queries of a kernel, so that
+ * it can skip them: bool, or 0. */
+typedef struct scoring {
+    graph_id scores, visible, kept;
+} scoring;
+
+static scoring score(graph *g, graph_id q, const graph_id *input, const graph_attribute *attribute) {
+    const graph_shape queries = *graph_shape_of(g, q), keys = *graph_shape_of(g, input[K]);
+    const graph_id mask = input[MASK];
+    graph_id scores = product(g, q, COLUMN, for_each_head(g, input[K], &queries), COLUMN);
+    scoring s = {scale_scores(g, scores, queries.dim[COLUMN], attribute[ATTENTION_SCALE].number), 0, 0};
+    const graph_id lowest = graph_scalar_like(g, s.scores, -(double)__builtin_inff());
+    if (attribute[ATTENTION_CAUSAL].integer) {
+        s.visible = causal_mask(g, queries.dim[ROW], keys.dim[ROW]);
+        s.scores = graph_select(g, s.visible, s.scores, lowest);
+    }
+    if (!mask) return s;
+    if (graph_shape_of(g, mask)->dtype != DLC_BOOL) {
+        s.scores = graph_add(g, s.scores, graph_cast(g, mask, graph_shape_of(g, s.scores)->dtype));
+        return s;
+    }
+    s.scores = graph_select(g, mask, s.scores, lowest);
+    if (is_of_positions(g, mask, MOST_MAPS)) s.kept = mask;
+    return s;
+}
+
+/* exp(scores - shift) */
+static graph_id weights(graph *g, const scoring *s, graph_id shift) {
+    graph_id weight = graph_exp(g, graph_sub(g, s->scores, shift));
+    if (s->visible) weight = graph_select(g, s->visible, weight, graph_scalar_like(g, weight, 0));
+    if (s->kept) weight = graph_select(g, s->kept, weight, graph_scalar_like(g, weight, 0));
+    return weight;
+}
+
+/* The greatest score of each query, on which no result depends. */
+static graph_id greatest(graph *g, const scoring *s) {
+    const int64_t keys = COLUMN;
+    const graph_id most = graph_reduce_max(g, s->scores, 1, &keys, true);
+    return graph_emit_with(g, "stop_gradient", 1, &most, 0, NULL);
+}
+
+/* bool: does the query see no key? */
+static graph_id sees_nothing(graph *g, graph_id most) {
+    return graph_eq(g, most, graph_scalar_like(g, most, -(double)__builtin_inff()));
+}
+
 static void expand_attention(graph_expand *e) {
     graph *g = e->g;
-    const graph_shape q = *graph_shape_of(g, e->input[Q]), k = *graph_shape_of(g, e->input[K]);
-    int64_t keys = COLUMN;
-    graph_id scores = product(g, e->input[Q], for_each_head(g, e->input[K], &q), COLUMN);
-    scores = scale_scores(g, scores, q.dim[COLUMN], e->attribute[ATTENTION_SCALE].number);
-    graph_id lowest = graph_scalar_like(g, scores, -(double)__builtin_inff());
-    graph_id visible = e->attribute[ATTENTION_CAUSAL].integer ? causal_mask(g, q.dim[ROW], k.dim[ROW]) : 0;
-    if (visible) scores = graph_select(g, visible, scores, lowest);
-    const bool keep = e->input[MASK] && graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
-    if (e->input[MASK]) {
-        if (keep)
-            scores = graph_select(g, e->input[MASK], scores, lowest);
-        else
-            scores = graph_add(g, scores, graph_cast(g, e->input[MASK], graph_shape_of(g, scores)->dtype));
-    }
-    graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
-    graph_id weight = graph_exp(g, graph_sub(g, scores, most));
-    if (visible) /* so that hidden keys can be skipped */
-        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0));
-    if (keep && is_of_positions(g, e->input[MASK], MOST_MAPS))
-        weight = graph_select(g, e->input[MASK], weight, graph_scalar_like(g, weight, 0)); /* likewise */
+    const graph_shape q = *graph_shape_of(g, e->input[Q]);
+    const int64_t keys = COLUMN;
+    const scoring s = score(g, e->input[Q], e->input, e->attribute);
+    const graph_id most = greatest(g, &s), weight = weights(g, &s, most);
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
-    graph_id y = product(g, graph_cast(g, weight, q.dtype), for_each_head(g, e->input[V], &q), ROW);
+    graph_id y = product(g, graph_cast(g, weight, q.dtype), COLUMN, for_each_head(g, e->input[V], &q), ROW);
     y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division per row */
-    y = graph_select(g, graph_eq(g, most, lowest), graph_scalar_like(g, y, 0), y);
+    y = graph_select(g, sees_nothing(g, most), graph_scalar_like(g, y, 0), y);
     e->result[0] = graph_cast(g, y, q.dtype);
+}
+
+/* ---- cotangents (Dao 2023): of the forward computation, the result and the logarithm of each query's sum are kept. Scores are computed
+ * again, on a value of their own, so that no matrix of queries and keys lives from the forward to the backward computation. */
+
+/* The sum over the heads that share one of x: the cotangent of x before for_each_head. */
+static graph_id sum_shared(graph *g, graph_id c, graph_id x, const graph_shape *q) {
+    const graph_shape shape = *graph_shape_of(g, x), given = *graph_shape_of(g, c);
+    const tir_expr shared = sharing_heads(g, q, &shape);
+    if (shared == tir_index(g->pool, 1)) return c;
+    const int64_t axis = 2;
+    const tir_expr wide[] = {given.dim[BATCH], shape.dim[HEAD], shared, given.dim[ROW], given.dim[COLUMN]};
+    return graph_reduce_sum(g, graph_reshape(g, c, RANK + 1, wide), 1, &axis, false);
+}
+
+/* The sum over the axes along which the mask repeats. */
+static graph_id sum_repeated(graph *g, graph_id c, graph_id mask) {
+    const graph_shape shape = *graph_shape_of(g, mask);
+    int64_t axes[RANK], size;
+    int count = 0;
+    for (int i = 0; i < RANK; i++) {
+        const int own = i + shape.rank - RANK;
+        if (own < 0 || (tir_is_const(g->pool, shape.dim[own], &size) && size == 1)) axes[count++] = i;
+    }
+    if (count) c = graph_reduce_sum(g, c, count, axes, true);
+    return graph_reshape(g, c, shape.rank, shape.dim);
+}
+
+static void cotangent_attention(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape shape = *graph_shape_of(g, rule->input[Q]);
+    const int64_t last = COLUMN;
+    scoring s = score(g, rule->input[Q], rule->input, rule->attribute);
+    const graph_id most = greatest(g, &s), none = graph_scalar_like(g, most, 0);
+    graph_id all = graph_log(g, graph_reduce_sum(g, weights(g, &s, most), 1, &last, true));
+    all = graph_select(g, sees_nothing(g, most), none, graph_add(g, most, all)); /* of 0, all weights are 0 */
+    s = score(g, graph_emit_with(g, "again", 1, &rule->input[Q], 0, NULL), rule->input, rule->attribute);
+    const graph_id weight = weights(g, &s, all), c = rule->cotangent[0];
+    if (rule->wanted[V]) rule->out[V] = sum_shared(g, product(g, weight, ROW, c, ROW), rule->input[V], &shape);
+    if (!rule->wanted[Q] && !rule->wanted[K] && !rule->wanted[MASK]) return;
+    const graph_id along = graph_reduce_sum(g, graph_mul(g, c, graph_rule_result(rule, 0)), 1, &last, true);
+    graph_id d = product(g, c, COLUMN, for_each_head(g, graph_rule_operand(rule, V), &shape), COLUMN);
+    d = graph_multiply_no_nan(g, weight, graph_sub(g, d, along));
+    if (rule->wanted[MASK]) rule->out[MASK] = sum_repeated(g, d, rule->input[MASK]);
+    d = scale_scores(g, d, shape.dim[COLUMN], rule->attribute[ATTENTION_SCALE].number);
+    if (rule->wanted[Q])
+        rule->out[Q] = product(g, d, COLUMN, for_each_head(g, graph_rule_operand(rule, K), &shape), ROW);
+    if (rule->wanted[K])
+        rule->out[K] = sum_shared(g, product(g, d, ROW, graph_rule_operand(rule, Q), ROW), rule->input[K], &shape);
 }
 
 #ifdef DLC_REFERENCE
@@ -176,6 +256,7 @@ const graph_op graph_row_attention = {
     .precision = GRAPH_NARROW,
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"},
                   {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"}},
+    .vjp = cotangent_attention,
     .infer = infer_attention,
     .tolerance = 16,
     .bound = GRAPH_REFERENCE(graph_bound_attention),

@@ -202,7 +202,36 @@ static void test_cases(void **state) {
     }
 }
 
+/* Of a forward pass through attention, no matrix of queries and keys is kept: the memory of several layers is that of the layer whose
+ * cotangents are being computed. */
+static void test_memory(void **state) {
+    enum { LAYERS = 6, TOKENS = 512, WIDTH = 8 };
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 4, DIMS(SIZE(1), SIZE(1), SIZE(TOKENS), SIZE(WIDTH))), y = x, dx;
+    for (int i = 0; i < LAYERS; i++) y = attention_of(g, (dlc_value[]){y, x, y}, DLC_NONE, i % 2, false);
+    dlc_gradient(dlc_reduce_sum(y, 0, NULL), 1, &x, &dx);
+    dlc_output(g, "dx", dx);
+    dlc_program *program = compile(context, g);
+    float *data = malloc(2 * TOKENS * WIDTH * sizeof *data);
+    tensor in, out;
+    CHECK(data);
+    fill(data, TOKENS * WIDTH, 1);
+    dlc_output_slot slot = {F32(&out, data + TOKENS * WIDTH, 1, 1, TOKENS, WIDTH), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&in, data, 1, 1, TOKENS, WIDTH)}, 1, &slot, 1));
+    const uint64_t matrix = (uint64_t)TOKENS * TOKENS * sizeof(float), arena = statistics(context).arena_bytes;
+    if (arena > 3 * matrix)
+        failed("%d layers take %llu bytes, a matrix of scores %llu", LAYERS, (unsigned long long)arena,
+               (unsigned long long)matrix);
+    free(data);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests_name("gradients in f32", tests, NULL, NULL);
 }

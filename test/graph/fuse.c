@@ -138,6 +138,11 @@ static const struct {
      " b = broadcast(m, shape=[5, 6], axes=[0, 1]) d = sub(s, b) e = exp(d) l = reduce_sum(e, axes=[1], keep=true)"
      " o = matmul(e, v) output o output l",
      1, "dot_general_reduce_max_sub_exp_dot_general"},
+    /* what is computed from these sums alone is a kernel of its own */
+    {"input q: f32[5, 4] input k: f32[4, 6] input v: f32[6, 3] s = matmul(q, k) m = reduce_max(s, axes=[1], keep=true)"
+     " b = broadcast(m, shape=[5, 6], axes=[0, 1]) d = sub(s, b) e = exp(d) l = reduce_sum(e, axes=[1], keep=true)"
+     " o = matmul(e, v) n = log(l) a = add(n, m) output o output a",
+     2, "dot_general_reduce_max_sub_exp_dot_general"},
     /* the scores are wanted too: no attention region */
     {"input q: f32[5, 4] input k: f32[4, 6] input v: f32[6, 3] s = matmul(q, k) p = softmax(s, axis=1) o = matmul(p, v)"
      " output o output s",
