@@ -1,10 +1,11 @@
 /* Derivatives of control flow. Forward mode: the same row, with a tangent beside each operand and result. Reverse mode: of `if`, an `if` of
  * the same condition on the cotangents; of `scan`, a scan from the last iteration to the first, which reads the values that the forward
  * iterations stacked for it. All operands of a sub-graph are its inputs, so captures have cotangents like other operands, summed over the
- * iterations. */
+ * iterations: contractions of what changes (a layer's weights) not in the loop, but as one over the stacks of their operands. */
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/internal.h"
+#include "graph/ops_common.h"
 
 typedef lib_vec(graph_id) id_list;
 
@@ -355,8 +356,11 @@ typedef struct iteration {
     graph_id *given, *back;
     /* by value: it depends on a cotangent; by node: the reverse part needs it */
     bool *late, *needed;
-    /* by value: the reverse part reads it, and it is kept by the forward iteration */
-    bool *kept;
+    /* by value: it is kept by the forward iteration; the reverse part reads it */
+    bool *kept, *read;
+    /* How the cotangents of captures, back[], are summed over the iterations. By value: it changes with them; its sum is carried by the
+     * loop; its stack is read after the loop. By node: emitted after the loop, on sums and stacks */
+    bool *varies, *carried, *stacked, *after;
 } iteration;
 
 static iteration open_iteration(graph_rule *rule, const scan_form *f) {
@@ -392,6 +396,106 @@ static iteration open_iteration(graph_rule *rule, const scan_form *f) {
     return it;
 }
 
+/* ---- scan, backwards: sums over the iterations ------------------------------------------------------------------------------------- */
+
+/* Sets `varies`. */
+static void find_varying(iteration *it, const scan_form *f) {
+    const graph *g = it->g;
+    it->varies = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (int i = 0; i < sequences_end(f); i++) it->varies[it->x[i]] = true;
+    for (int i = 0; i < (int)f->body->outputs.count; i++) it->varies[it->given[i]] = it->given[i] != 0;
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++) it->varies[it->back[i]] = it->back[i] != 0;
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        bool varies = node->impure && !graph_is_source(node->op);
+        for (int k = 0; k < node->inputs; k++) varies = varies || (node->input[k] && it->varies[node->input[k]]);
+        for (int r = 0; varies && r < node->results; r++) it->varies[node->first + (graph_id)r] = true;
+    }
+}
+
+/* Is the sum over the iterations of the node's result the node on such sums, which are no larger? Of what it reads, all that is numbers
+ * changes, if it is linear in these together, else one operand. */
+static bool sums_first(const iteration *it, const graph_node *node) {
+    const graph_op *op = node->op;
+    const tir_op operation = graph_map_operation(op);
+    const bool jointly = op->structure == GRAPH_JOINS || operation == TIR_ADD || operation == TIR_SUB;
+    const bool moves =
+        op->structure == GRAPH_REPEATS || op->structure == GRAPH_REGROUPS || op->structure == GRAPH_PERMUTES;
+    int varying = 0, numbers = 0;
+    bool linear = true;
+    if (op->class_ != GRAPH_MAP && !moves && !jointly && op->structure != GRAPH_CONTRACTS) return false;
+    for (int k = 0; k < node->inputs; k++) {
+        const bool number = is_number_value(it->g, node->input[k]);
+        numbers += number;
+        if (!node->input[k] || !it->varies[node->input[k]]) continue;
+        varying++;
+        linear = linear && number && (jointly || op->linear >> k & 1);
+    }
+    return linear && is_number_value(it->g, node->first) && varying == (jointly ? numbers : 1);
+}
+
+/* A contraction of operands that both change is one over the iterations, too. */
+static bool contracts_over_time(const iteration *it, const graph_node *node) {
+    if (node->op->structure != GRAPH_CONTRACTS) return false;
+    for (int k = 0; k < 2; k++)
+        if (!it->varies[node->input[k]] || graph_shape_of(it->g, node->input[k])->rank == DLC_MAX_RANK) return false;
+    return true;
+}
+
+/* So is a sum whose operand has a stack anyway. */
+static bool folds_over_time(const iteration *it, const graph_node *node) {
+    return node->op->structure == GRAPH_FOLDS && node->op->operation == TIR_ADD && it->stacked[node->input[0]] &&
+           graph_shape_of(it->g, node->input[0])->rank < DLC_MAX_RANK;
+}
+
+/* Marks the nodes that value v, which does not change, depends on. */
+static void compute_after(iteration *it, graph_id v) {
+    const uint32_t index = it->g->values.data[v].node;
+    const graph_node *node = &it->g->nodes.data[index];
+    if (it->after[index] || node->op->structure == GRAPH_ARRIVES) return;
+    it->after[index] = true;
+    for (int k = 0; k < node->inputs; k++)
+        if (node->input[k]) compute_after(it, node->input[k]);
+}
+
+/* Decides how value v is summed: by operands' sums, by a stack, or in the loop. */
+static void sum_value(iteration *it, graph_id v) {
+    const uint32_t index = it->g->values.data[v].node;
+    const graph_node *node = &it->g->nodes.data[index];
+    const bool sums = sums_first(it, node), contracts = contracts_over_time(it, node);
+    if (it->after[index] || it->carried[v]) return;
+    it->after[index] = sums || contracts;
+    it->carried[v] = !it->after[index];
+    for (int k = 0; it->after[index] && k < node->inputs; k++) {
+        if (!node->input[k]) continue;
+        if (contracts)
+            it->stacked[node->input[k]] = true;
+        else if (it->varies[node->input[k]])
+            sum_value(it, node->input[k]);
+        else
+            compute_after(it, node->input[k]);
+    }
+}
+
+/* Sets `carried`, `stacked` and `after`. */
+static void plan_sums(iteration *it, const scan_form *f) {
+    const graph *g = it->g;
+    const int inputs = (int)f->body->inputs.count;
+    find_varying(it, f);
+    it->carried = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    it->stacked = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    it->after = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
+    for (int i = sequences_end(f); i < inputs; i++)
+        if (it->back[i]) sum_value(it, it->back[i]);
+    for (int i = f->carries; i < sequences_end(f); i++) it->stacked[it->back[i]] = it->back[i] != 0;
+    for (graph_id v = 1; v < g->values.count; v++) {
+        const uint32_t index = g->values.data[v].node;
+        if (!it->carried[v] || !folds_over_time(it, &g->nodes.data[index])) continue;
+        it->carried[v] = false;
+        it->after[index] = true;
+    }
+}
+
 /* Is the node computed again by the reverse part rather than kept: a move, or a map of few instructions? */
 static bool is_again(const graph_op *op) {
     const tir_op operation = graph_map_operation(op);
@@ -401,32 +505,52 @@ static bool is_again(const graph_op *op) {
     return converts || (operation && !slow) || graph_is_repeatable(op) || op->structure == GRAPH_PERMUTES;
 }
 
-/* Sets `late`, `needed` and `kept`. */
-static void divide(iteration *it, int inputs, int outputs) {
+/* The sequence whose element value v is; -1: none. */
+static int sequence_of(const iteration *it, const scan_form *f, graph_id v) {
+    for (int i = f->carries; i < sequences_end(f); i++)
+        if (it->x[i] == v) return i;
+    return -1;
+}
+
+/* Does the forward scan stack value v, or is it an element of a sequence, so that no stack is made by the reverse one? Of a conditional scan,
+ * elements of iterations that did not run may be any numbers. */
+static bool has_stack(const iteration *it, const scan_form *f, graph_id v) {
+    const graph_node *node = graph_node_of(it->g, v);
+    return !f->conditional && !it->late[v] &&
+           (sequence_of(it, f, v) >= 0 || node->op->structure == GRAPH_ARRIVES || !is_again(node->op));
+}
+
+/* Sets `late`, `needed`, `kept` and `read`. */
+static void divide(iteration *it, const scan_form *f) {
     const graph *g = it->g;
     it->late = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     it->needed = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
     it->kept = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
-    for (int i = 0; i < outputs; i++) it->late[it->given[i]] = it->given[i] != 0;
+    it->read = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (uint32_t i = 0; i < f->body->outputs.count; i++) it->late[it->given[i]] = it->given[i] != 0;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         bool late = false;
         for (int k = 0; k < node->inputs; k++) late = late || (node->input[k] && it->late[node->input[k]]);
         for (int r = 0; late && r < node->results; r++) it->late[node->first + (graph_id)r] = true;
     }
-    bool *read = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
-    for (int i = 0; i < inputs; i++) read[it->back[i]] = it->back[i] != 0;
+    for (int i = 0; i < sequences_end(f); i++) it->read[it->back[i]] = it->back[i] != 0;
+    for (graph_id v = 1; v < g->values.count; v++) {
+        const bool has = it->stacked[v] && has_stack(it, f, v);
+        it->read[v] = it->read[v] || it->carried[v] || (it->stacked[v] && !has);
+        it->kept[v] = has && sequence_of(it, f, v) < 0;
+    }
     for (uint32_t i = g->nodes.count; i-- > 0;) {
         const graph_node *node = &g->nodes.data[i];
         bool late = false, wanted = false;
         for (int r = 0; r < node->results; r++) {
             late = late || it->late[node->first + (graph_id)r];
-            wanted = wanted || read[node->first + (graph_id)r];
+            wanted = wanted || it->read[node->first + (graph_id)r];
         }
         it->needed[i] = wanted && (late || is_again(node->op));
         for (int r = 0; wanted && !it->needed[i] && r < node->results; r++)
-            it->kept[node->first + (graph_id)r] = read[node->first + (graph_id)r];
-        for (int k = 0; it->needed[i] && k < node->inputs; k++) read[node->input[k]] = node->input[k] != 0;
+            if (it->read[node->first + (graph_id)r]) it->kept[node->first + (graph_id)r] = true;
+        for (int k = 0; it->needed[i] && k < node->inputs; k++) it->read[node->input[k]] = node->input[k] != 0;
     }
 }
 
@@ -475,6 +599,11 @@ typedef struct reversal {
     graph_walk walk;
     /* of a conditional scan: did this iteration run? */
     graph_id ran;
+    /* values that the forward scan kept, and their stacks; values of which this scan makes stacks, after those for the sequences */
+    id_list values, further;
+    graph_id *kept;
+    /* by value that is carried: its sum so far */
+    graph_id *sum;
 } reversal;
 
 /* Adds an operand and the body's input for it. */
@@ -488,20 +617,19 @@ static graph_id if_ran(reversal *r, graph_id value, graph_id otherwise) {
     return r->ran ? graph_select(r->s.body, r->ran, value, otherwise) : value;
 }
 
-/* Carries: cotangents of the scan's carries, then sums of the cotangents of captures, then, if conditional, the number of the iteration. */
-static void add_carries(reversal *r, graph_id *sums, graph_id *count) {
+/* Carries: cotangents of the scan's carries, then sums, then, if conditional, the number of the iteration. */
+static void add_carries(reversal *r, graph_id *count) {
     graph *g = r->s.g;
-    const int inputs = (int)r->f->body->inputs.count;
     for (int i = 0; i < r->f->carries; i++) {
         if (!r->it->given[i]) continue;
         const graph_shape shape = *graph_shape_of(r->it->g, r->it->given[i]);
         const graph_id c = r->rule->cotangent[i] ? r->rule->cotangent[i] : zeros(g, &shape);
         r->walk.map[r->it->given[i]] = add_operand(r, &r->s.carry, c, &shape);
     }
-    for (int i = sequences_end(r->f); i < inputs; i++) {
-        if (!r->it->back[i]) continue;
-        const graph_shape shape = *graph_shape_of(r->it->g, r->it->back[i]);
-        sums[i] = add_operand(r, &r->s.carry, zeros(g, &shape), &shape);
+    for (graph_id v = 1; v < r->it->g->values.count; v++) {
+        if (!r->it->carried[v]) continue;
+        const graph_shape shape = *graph_shape_of(r->it->g, v);
+        r->sum[v] = add_operand(r, &r->s.carry, zeros(g, &shape), &shape);
     }
     if (!r->f->conditional) return;
     const graph_shape number = {.dtype = DLC_I64};
@@ -510,7 +638,7 @@ static void add_carries(reversal *r, graph_id *sums, graph_id *count) {
 }
 
 /* Sequences: of the scan, as far as they are read, kept values, and cotangents of stacks. */
-static void add_sequences(reversal *r, const id_list *values, const graph_id *kept) {
+static void add_sequences(reversal *r) {
     graph *g = r->s.g;
     const scan_form *f = r->f;
     iteration *it = r->it;
@@ -519,8 +647,10 @@ static void add_sequences(reversal *r, const id_list *values, const graph_id *ke
         r->walk.map[it->x[i]] = add_operand(r, &r->s.sequence, r->rule->input[i], graph_shape_of(it->g, it->x[i]));
         lib_vec_push(g->arena, &r->s.forward, !is_reverse(f, i - f->carries));
     }
-    for (uint32_t i = 0; i < values->count; i++) {
-        r->walk.map[values->data[i]] = add_operand(r, &r->s.sequence, kept[i], graph_shape_of(it->g, values->data[i]));
+    for (uint32_t i = 0; i < r->values.count; i++) {
+        const graph_id v = r->values.data[i];
+        if (!it->read[v]) continue;
+        r->walk.map[v] = add_operand(r, &r->s.sequence, r->kept[i], graph_shape_of(it->g, v));
         lib_vec_push(g->arena, &r->s.forward, 1);
     }
     for (int i = 0; i < f->stacks; i++) {
@@ -544,8 +674,22 @@ static void add_captures(reversal *r, graph_id count) {
     r->ran = graph_lt(r->s.body, count, ran);
 }
 
-/* Outputs of the body, in the order of add_carries, then the cotangents of elements of sequences. */
-static void add_results(reversal *r, const graph_id *sums, graph_id count) {
+/* An element of a stack of the reverse scan: 0 where the iteration did not run. */
+static void add_element(reversal *r, graph_id v, int64_t backward) {
+    const graph_id element = r->walk.map[v];
+    lib_vec_push(r->s.g->arena, &r->s.element, if_ran(r, element, graph_scalar_like(r->s.body, element, 0)));
+    lib_vec_push(r->s.g->arena, &r->s.backward, backward);
+}
+
+/* The sequence whose elements' cotangent is value v; -1: none. */
+static int sequence_with(const reversal *r, graph_id v) {
+    for (int i = r->f->carries; i < sequences_end(r->f); i++)
+        if (r->it->back[i] == v) return i;
+    return -1;
+}
+
+/* Outputs of the body, in the order of add_carries, then the cotangents of elements of sequences, then further stacks. */
+static void add_results(reversal *r, graph_id count) {
     graph *body = r->s.body;
     const scan_form *f = r->f;
     const iteration *it = r->it;
@@ -555,30 +699,95 @@ static void add_results(reversal *r, const graph_id *sums, graph_id count) {
         const graph_id back = it->back[i] ? r->walk.map[it->back[i]] : zeros(body, &shape);
         lib_vec_push(body->arena, &r->s.next, if_ran(r, back, r->walk.map[it->given[i]]));
     }
-    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
-        if (it->back[i])
-            lib_vec_push(body->arena, &r->s.next,
-                         if_ran(r, graph_add(body, sums[i], r->walk.map[it->back[i]]), sums[i]));
+    for (graph_id v = 1; v < it->g->values.count; v++)
+        if (it->carried[v])
+            lib_vec_push(body->arena, &r->s.next, if_ran(r, graph_add(body, r->sum[v], r->walk.map[v]), r->sum[v]));
     if (f->conditional)
         lib_vec_push(body->arena, &r->s.next, graph_sub(body, count, graph_scalar_i64(body, DLC_I64, 1)));
-    for (int i = f->carries; i < sequences_end(f); i++) {
-        if (!it->back[i]) continue;
-        const graph_id back = r->walk.map[it->back[i]];
-        lib_vec_push(body->arena, &r->s.element, if_ran(r, back, graph_scalar_like(body, back, 0)));
-        lib_vec_push(body->arena, &r->s.backward, !is_reverse(f, i - f->carries));
+    for (int i = f->carries; i < sequences_end(f); i++)
+        if (it->back[i]) add_element(r, it->back[i], !is_reverse(f, i - f->carries));
+    for (graph_id v = 1; v < it->g->values.count; v++) {
+        if (!it->stacked[v] || has_stack(it, f, v) || sequence_with(r, v) >= 0) continue;
+        lib_vec_push(body->arena, &r->further, v);
+        add_element(r, v, 1);
     }
 }
 
-/* The results of the reverse scan are cotangents of the operands. */
+/* The stack of value v, from the first iteration to the last. */
+static graph_id stack_of(const reversal *r, graph_id elements, graph_id v) {
+    const scan_form *f = r->f;
+    const int own = has_stack(r->it, f, v) ? sequence_of(r->it, f, v) : sequence_with(r, v);
+    const int64_t time = 0;
+    if (own < 0) {
+        for (uint32_t i = 0; i < r->values.count && has_stack(r->it, f, v); i++)
+            if (r->values.data[i] == v) return r->kept[i];
+        for (int i = f->carries; i < sequences_end(f); i++) elements += r->it->back[i] != 0;
+        for (uint32_t i = 0; r->further.data[i] != v; i++) elements++;
+        return elements;
+    }
+    const graph_id stack = r->it->back[own] == v ? r->rule->out[own] : r->rule->input[own];
+    return is_reverse(f, own - f->carries) ? graph_reverse(r->s.g, stack, 1, &time) : stack;
+}
+
+/* The axes of a list, one further on behind that of the iterations, which is first if it is one of them. */
+static graph_setting behind_time(graph *g, const char *name, const graph_attribute *axes, int rank, bool time) {
+    int64_t *out = LIB_NEW_ARRAY(g->arena, int64_t, (size_t)axes->count + 1);
+    for (int i = 0; i < axes->count; i++) out[time + i] = graph_axis_of(axes->list[i], rank) + 1;
+    return graph_set_list(name, axes->count + time, out);
+}
+
+/* A contraction or a sum of one iteration, over all of them. */
+static graph_id over_time(const reversal *r, graph_id elements, const graph_node *node) {
+    graph *g = r->s.g;
+    const graph *from = r->it->g;
+    const graph_attribute *a = node->attribute;
+    graph_id stack[2];
+    int rank[2] = {0};
+    for (int k = 0; k < node->inputs; k++) {
+        stack[k] = stack_of(r, elements, node->input[k]);
+        rank[k] = graph_shape_of(from, node->input[k])->rank;
+    }
+    if (node->op->structure == GRAPH_FOLDS) {
+        int64_t axes[DLC_MAX_RANK] = {0};
+        const uint32_t set = graph_axes_of(&a[0], rank[0], true);
+        int count = 1;
+        for (int d = 0; d < rank[0]; d++)
+            if (set >> d & 1) axes[count++] = d + 1;
+        const graph_shape *shape = graph_shape_of(from, node->first);
+        return graph_reshape(g, graph_reduce_sum(g, stack[0], count, axes, false), shape->rank, shape->dim);
+    }
+    return graph_emit_with(g, node->op->name, 2, stack, 5,
+                           (graph_setting[]){behind_time(g, "batch_x", &a[0], rank[0], false),
+                                             behind_time(g, "batch_w", &a[1], rank[1], false),
+                                             behind_time(g, "contract_x", &a[2], rank[0], true),
+                                             behind_time(g, "contract_w", &a[3], rank[1], true),
+                                             {"result", a[4]}});
+}
+
+/* The results of the reverse scan are cotangents of the operands, sums and stacks. */
 static void read_results(reversal *r, graph_id next) {
     const scan_form *f = r->f;
+    const iteration *it = r->it;
+    graph_walk walk = graph_walk_between(it->g, r->s.g);
     for (int i = 0; i < f->carries; i++)
-        if (r->it->given[i]) r->rule->out[i] = next++;
-    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
-        if (r->it->back[i]) r->rule->out[i] = next++;
+        if (it->given[i]) r->rule->out[i] = next++;
+    for (graph_id v = 1; v < it->g->values.count; v++)
+        if (it->carried[v]) walk.map[v] = next++;
     next += (graph_id)f->conditional;
+    const graph_id elements = next;
     for (int i = f->carries; i < sequences_end(f); i++)
-        if (r->it->back[i]) r->rule->out[i] = next++;
+        if (it->back[i]) r->rule->out[i] = next++;
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++) walk.map[it->x[i]] = r->rule->input[i];
+    for (uint32_t i = 0; i < it->g->nodes.count; i++) {
+        const graph_node *node = &it->g->nodes.data[i];
+        if (!it->after[i]) continue;
+        if (contracts_over_time(it, node) || (node->op->structure == GRAPH_FOLDS && it->varies[node->first]))
+            walk.map[node->first] = over_time(r, elements, node);
+        else
+            graph_walk_node(&walk, i);
+    }
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
+        if (it->back[i]) r->rule->out[i] = walk.map[it->back[i]];
 }
 
 void graph_cotangent_scan(graph_rule *rule) {
@@ -586,27 +795,28 @@ void graph_cotangent_scan(graph_rule *rule) {
     const scan_form f = form_of(rule);
     const int inputs = (int)f.body->inputs.count;
     iteration it = open_iteration(rule, &f);
-    divide(&it, inputs, (int)f.body->outputs.count);
-    id_list values = {0};
+    plan_sums(&it, &f);
+    divide(&it, &f);
+    reversal r = {.rule = rule, .f = &f, .it = &it, .s = {.g = g}};
     for (graph_id v = 1; v < it.g->values.count; v++) {
         bool own = false; /* sequences and captures are operands of the reverse scan themselves */
         for (int i = f.carries; i < inputs; i++) own = own || it.x[i] == v;
-        if (it.kept[v] && !own) lib_vec_push(g->arena, &values, v);
+        if (it.kept[v] && !own) lib_vec_push(g->arena, &r.values, v);
     }
-    graph_id *kept = LIB_NEW_ARRAY(g->arena, graph_id, values.count),
-             *sums = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)inputs), count = 0;
-    keep(rule, &f, &it, &values, kept);
-    reversal r = {.rule = rule, .f = &f, .it = &it, .s = {.g = g}};
+    r.kept = LIB_NEW_ARRAY(g->arena, graph_id, r.values.count);
+    r.sum = LIB_NEW_ARRAY(g->arena, graph_id, it.g->values.count);
+    graph_id count = 0;
+    keep(rule, &f, &it, &r.values, r.kept);
     r.s.body = graph_new_subgraph(g, &r.s.number);
     r.walk = graph_walk_between(it.g, r.s.body);
-    add_carries(&r, sums, &count);
-    add_sequences(&r, &values, kept);
+    add_carries(&r, &count);
+    add_sequences(&r);
     add_captures(&r, count);
     for (uint32_t i = 0; i < it.g->nodes.count; i++) {
         const graph_node *node = &it.g->nodes.data[i];
         if (it.needed[i] && !r.walk.map[node->first]) graph_walk_node(&r.walk, i);
     }
-    add_results(&r, sums, count);
+    add_results(&r, count);
     if (r.s.carry.count + r.s.element.count == 0) return;
     const graph_setting length = graph_set_dims("length", 1, &f.length); /* there may be no sequence */
     read_results(&r, emit_scan(&r.s, &length.value));

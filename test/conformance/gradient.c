@@ -461,6 +461,12 @@ static bool is_tested(const graph_op *op) {
 
 #define INPUTS " input c: f64[2, 3]\n input s: f64[4, 2, 3]\n input w: f64[2, 3]\n"
 #define LOSS " l = reduce_sum(q)\n output l\n}"
+/* n = h v^T x + x v^T h + v, y = tanh(n) */
+#define RECURRENCE                                                                                                       \
+    "\n  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"                                               \
+    "  m = dot_general(h, v, contract_x=[1], contract_w=[1])\n  d = dot_general(m, x, contract_x=[1], contract_w=[0])\n" \
+    "  k = dot_general(x, v, contract_x=[1], contract_w=[1])\n  l = dot_general(k, h, contract_x=[1], contract_w=[0])\n" \
+    "  e = add(d, l)\n  n = add(e, v)\n  y = tanh(n)\n"
 static const char *const graphs[] = {
     /* carry, sequence, capture, stack */
     "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
@@ -499,6 +505,40 @@ static const char *const graphs[] = {
     "   input k: f64[2, 3]\n   input o: f64[2, 3]\n   input u: f64[2, 3]\n"
     "   m = mul(k, u)\n   n = add(m, o)\n   y = tanh(n)\n   output y\n  })\n"
     "  g = mul(i, v)\n  output g\n })\n q = mul(r, r)\n" LOSS,
+    /* sums over the iterations that become contractions: of operands that the loop keeps, of cotangents, of elements of a sequence; a bias beside
+     * them */
+    "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {" RECURRENCE
+    "  output y\n })\n q = mul(r, r)\n" LOSS,
+    /* the same backwards over the sequence, with a stack */
+    "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, reverse=[1, 0], body=graph {" RECURRENCE
+    "  output y\n  output n\n })\n a = mul(ys, s)\n p = reduce_sum(a, axes=[0])\n q = mul(r, p)\n" LOSS,
+    /* with an early exit, behind which the sequence is not finite */
+    "graph {" INPUTS " h0 = constant f64[] {0}\n k0 = constant i64[] {0}\n b = reduce_sum(s, axes=[1, 2], keep=true)\n"
+    " i0 = iota(dtype=f64, shape=[4, 1, 1], axis=0)\n i1 = constant f64[] {2.5}\n i2 = lt(i0, i1)\n i3 = div(h0, h0)\n"
+    " s1 = select(i2, s, i3)\n"
+    " r, k, n = scan(c, k0, s1, w, carries=2, sequences=1, conditional=true, body=graph {\n"
+    "  input h: f64[2, 3]\n  input i: i64[]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  m = dot_general(x, v, contract_x=[1], contract_w=[1])\n  e = dot_general(m, h, contract_x=[1], contract_w=[0])\n"
+    "  y = sin(e)\n  one = constant i64[] {1}\n  two = constant i64[] {2}\n  j = add(i, one)\n  g = lt(i, two)\n"
+    "  output y\n  output j\n  output g\n })\n q = mul(r, r)\n" LOSS,
+    /* a scan in a scan: contractions of both levels */
+    "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  i = scan(h, x, v, carries=1, sequences=0, length=[3], body=graph {\n"
+    "   input k: f64[2, 3]\n   input o: f64[2, 3]\n   input u: f64[2, 3]\n"
+    "   m = dot_general(k, u, contract_x=[1], contract_w=[1])\n   p = dot_general(m, o, contract_x=[1], contract_w=[0])\n"
+    "   n = add(p, u)\n   y = tanh(n)\n   output y\n  })\n"
+    "  f = dot_general(i, v, contract_x=[0], contract_w=[0])\n  g = dot_general(i, f, contract_x=[1], contract_w=[1])\n"
+    "  output g\n })\n q = mul(r, r)\n" LOSS,
+    /* a factor of the cotangents that does not change: it is applied to their sum */
+    "graph {" INPUTS " r = scan(c, w, s, carries=1, sequences=0, length=[3], body=graph {\n"
+    "  input h: f64[2, 3]\n  input v: f64[2, 3]\n  input t: f64[4, 2, 3]\n  a = reduce_sum(t, axes=[0])\n"
+    "  m = dot_general(v, a, contract_x=[0], contract_w=[0])\n  e = dot_general(h, m, contract_x=[1], contract_w=[0])\n"
+    "  f = sin(h)\n  y = add(e, f)\n  output y\n })\n q = mul(r, r)\n" LOSS,
+    "graph {" INPUTS " r = scan(c, w, s, carries=1, sequences=0, length=[3], body=graph {\n"
+    "  input h: f64[2, 3]\n  input v: f64[2, 3]\n  input t: f64[4, 2, 3]\n  a = reduce_sum(t, axes=[0])\n"
+    "  m = dot_general(v, a, contract_x=[1], contract_w=[1])\n  e = dot_general(m, v, contract_x=[1], contract_w=[0])\n"
+    "  f = add(h, e)\n  y = sin(f)\n  output y\n })\n q = mul(r, r)\n" LOSS,
     /* branches */
     "graph {" INPUTS " z = constant f64[] {0}\n t = reduce_sum(c)\n g = lt(t, z)\n"
     " r, u = if(g, c, w, s, then=graph {\n  input a: f64[2, 3]\n  input b: f64[2, 3]\n  input d: f64[4, 2, 3]\n"
@@ -602,6 +642,28 @@ static void test_control(void **state) {
             if (!run_graph(graphs[i], seed)) fail_msg("graph %zu, seed %d:\n%s", i, (int)seed, graphs[i]);
 }
 
+/* The reverse loop of a recurrence carries nothing but the cotangents of the state: the sums for the weights are contractions after it. */
+static void test_sums(void **state) {
+    static const char text[] =
+        "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+        "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+        "  m = dot_general(h, v, contract_x=[1], contract_w=[1])\n  d = dot_general(m, x, contract_x=[1], contract_w=[0])\n"
+        "  y = tanh(d)\n  output y\n })\n q = mul(r, r)\n" LOSS;
+    (void)state;
+    lib_scope scope;
+    lib_arena arena;
+    volatile int64_t carries = -1;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        const graph *g = graph_add_gradients(&arena, read_graph(&arena, text));
+        for (uint32_t i = 0; i < g->nodes.count; i++) /* the reverse one is the last */
+            if (g->nodes.data[i].op->structure == GRAPH_SCANS)
+                carries = g->nodes.data[i].attribute[GRAPH_SCAN_CARRIES].integer;
+    }
+    lib_arena_free(&arena);
+    assert_int_equal(carries, 1);
+}
+
 int main(int argc, char **argv) {
     struct CMUnitTest tests[512];
     size_t count = 0;
@@ -621,9 +683,10 @@ int main(int argc, char **argv) {
                 tests[count++] =
                     (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
-    if (argc < 2 && part == parts) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "control") == 0) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
+    bool control = argc < 2 && part == parts;
+    for (int i = 1; i < argc; i++) control = control || strcmp(argv[i], "control") == 0;
+    if (control) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
+    if (control) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sums);
     const int failed = _cmocka_run_group_tests("gradients", tests, count, NULL, NULL);
     dlc_context_destroy(context);
     return failed;
