@@ -36,6 +36,7 @@ void graph_context_release(dlc_context *context);
 /* The owner of the host function's argument `user`; NULL: the host keeps `user` itself. */
 graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user);
 const dlc_limits *graph_context_limits(const dlc_context *context); /* all fields set */
+const lib_log *graph_context_log(const dlc_context *context);
 /* lib_call_enter, counted among the context's callers, with the host's stack size. */
 dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error);
 /* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.

@@ -15,6 +15,7 @@ typedef struct request {
     dlc_value *out;
     /* dlc_mixed_precision */
     dlc_dtype narrow;
+    const lib_log *log;
     void (*derive)(graph *g, const struct request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
                    graph_id *out);
 } request;
@@ -32,6 +33,11 @@ static const char *shape_text(graph *g, graph_id value) {
     return text.data;
 }
 
+static const char *described(const graph *g, graph_id value) {
+    const graph_value *v = &g->values.data[value];
+    return v->called ? v->called : v->name ? v->name : graph_node_of(g, value)->op->name;
+}
+
 /* The ids of values that must belong to the handle's graph itself and be of a float type or c64. */
 static graph_id *resolve(dlc_graph *handle, const request *r, int count, const dlc_value *values, const char *what) {
     lib_scope *scope = handle->arena->scope;
@@ -45,14 +51,9 @@ static graph_id *resolve(dlc_graph *handle, const request *r, int count, const d
             lib_raise(scope, DLC_INVALID_ARGUMENT,
                       "%s: %s %d is a value of a graph around the sub-graph, expected one of the graph itself", r->call,
                       what, i);
-        const graph_value *value = &handle->g->values.data[ids[i]];
-        if (!is_number(value->shape.dtype))
+        if (!is_number(graph_shape_of(handle->g, ids[i])->dtype))
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s %d (%s) is %s, expected a float type or c64", r->call, what,
-                      i,
-                      value->called ? value->called
-                      : value->name ? value->name
-                                    : graph_node_of(handle->g, ids[i])->op->name,
-                      shape_text(handle->g, ids[i]));
+                      i, described(handle->g, ids[i]), shape_text(handle->g, ids[i]));
     }
     return ids;
 }
@@ -111,9 +112,11 @@ static void perform(request *r) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: no argument belongs to a living graph", r->call);
         graph_context_fail(NULL, &error);
     }
-    if (!good || !handle || !graph_handle_usable(handle, r->call, false) ||
-        graph_handle_work(handle, work, r) != DLC_OK)
-        poison(r);
+    if (good && handle && graph_handle_usable(handle, r->call, false)) {
+        r->log = graph_context_log(graph_handle_context(handle));
+        if (graph_handle_work(handle, work, r) == DLC_OK) return;
+    }
+    poison(r);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */
@@ -143,7 +146,13 @@ static void derive_gradient(graph *g, const request *r, const graph_id *y, const
                             graph_id *out) {
     (void)vector;
     graph_gradient(g, r->call, y[0], r->count, x, out);
-    for (int i = 0; i < r->count; i++) name_after(g, out[i], x[i], "gradient");
+    for (int i = 0; i < r->count; i++) {
+        double number;
+        if (graph_is_number(g, out[i], &number) && number == 0)
+            lib_log_write(r->log, "%s: no way from %s to the loss, %s: its gradient is 0", r->call, described(g, x[i]),
+                          described(g, y[0]));
+        name_after(g, out[i], x[i], "gradient");
+    }
 }
 
 static void derive_vjp(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,

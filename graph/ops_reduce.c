@@ -329,22 +329,33 @@ static void tangent_record(graph_rule *rule) {
     rule->out[0] = shifted(rule, graph_gather_elements(g, rule->tangent[0], place, axis));
 }
 
-/* Up to the first zero the product times the sum of tangents over elements; from it on, the product of the others times its tangent; from
- * the second zero on, 0. */
+/* A loop along the axis over the products p and their tangents s: s = s x + p dx, p = p x. Right at zeros, and its derivatives are, too. */
 static void tangent_cumulative_prod(graph_rule *rule) {
     graph *g = rule->g;
     const int axis = running_axis(rule);
-    const bool back = is_reverse(rule);
-    const graph_id x = graph_rule_operand(rule, 0), d = rule->tangent[0];
-    const graph_id zero = graph_scalar_like(g, x, 0), one = graph_scalar_like(g, x, 1);
-    const graph_id none = graph_eq(g, x, zero), others = graph_select(g, none, one, x);
-    const graph_id product = cumulative(g, "cumulative_prod", others, axis, false, back);
-    const graph_id zeros =
-        cumulative(g, "cumulative_sum", graph_cast(g, none, graph_shape_of(g, x)->dtype), axis, false, back);
-    const graph_id sum = cumulative(g, "cumulative_sum", graph_div(g, d, others), axis, false, back);
-    const graph_id at_zero = cumulative(g, "cumulative_sum", graph_select(g, none, d, zero), axis, false, back);
-    const graph_id through = graph_select(g, graph_eq(g, zeros, one), graph_mul(g, product, at_zero), zero);
-    rule->out[0] = shifted(rule, graph_select(g, graph_eq(g, zeros, zero), graph_mul(g, product, sum), through));
+    const graph_shape shape = *graph_shape_of(g, graph_rule_operand(rule, 0));
+    graph_shape rest = {.dtype = shape.dtype, .rank = shape.rank - 1};
+    int64_t first[DLC_MAX_RANK] = {axis}, back[DLC_MAX_RANK], number, reverse[3];
+    for (int i = 0, k = 0; i < shape.rank; i++) {
+        if (i != axis) rest.dim[k++] = shape.dim[i], first[k] = i;
+        back[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+    }
+    for (int i = 0; i < 3; i++) reverse[i] = is_reverse(rule);
+    graph *body = graph_new_subgraph(g, &number);
+    graph_id in[4];
+    for (int i = 0; i < 4; i++) in[i] = graph_new_input(body, NULL, &rest);
+    const graph_id next = graph_add(body, graph_mul(body, in[1], in[2]), graph_mul(body, in[0], in[3]));
+    graph_new_output(body, NULL, graph_mul(body, in[0], in[2]));
+    graph_new_output(body, NULL, next);
+    graph_new_output(body, NULL, is_exclusive(rule) ? in[1] : next);
+    const graph_id operands[] = {
+        graph_full(g, rest.dtype, rest.rank, rest.dim, 1), graph_full(g, rest.dtype, rest.rank, rest.dim, 0),
+        graph_transpose(g, graph_rule_operand(rule, 0), first), graph_transpose(g, rule->tangent[0], first)};
+    const graph_id scan =
+        graph_emit_with(g, "scan", 4, operands, 4,
+                        (graph_setting[]){graph_set_integer("body", number), graph_set_integer("carries", 2),
+                                          graph_set_integer("sequences", 2), graph_set_list("reverse", 3, reverse)});
+    rule->out[0] = graph_transpose(g, scan + 2, back);
 }
 
 /* ---- references ------------------------------------------------------------------------------------------------ */

@@ -59,6 +59,10 @@ const dlc_limits *graph_context_limits(const dlc_context *context) {
     return &context->limits;
 }
 
+const lib_log *graph_context_log(const dlc_context *context) {
+    return &context->log;
+}
+
 dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error) {
     return lib_call_enter(call, &context->callers, context->unknown_stack, need, error);
 }

@@ -35,8 +35,8 @@
 extern "C" {
 #endif
 
-/* gradients[i] = d loss / d wrt[i], of the shape and type of wrt[i], for i < count; zeros if the loss does not depend on it. loss: one
- * element (of any rank) of a float type. wrt: any values of the loss's graph of float types or c64, inputs or not. */
+/* gradients[i] = d loss / d wrt[i], of the shape and type of wrt[i], for i < count; zeros if the loss does not depend on it, which the log
+ * reports. loss: one element (of any rank) of a float type. wrt: any values of the loss's graph of float types or c64, inputs or not. */
 DLC_API void dlc_gradient(dlc_value loss, int count, const dlc_value *wrt, dlc_value *gradients);
 /* The transposed Jacobian times vectors (reverse mode): out[i] = sum over r of (d y[r] / d wrt[i])^T cotangents[r]. cotangents[r]: shape
  * and type of y[r]; out[i]: of wrt[i]. */

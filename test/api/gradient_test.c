@@ -113,6 +113,9 @@ static dlc_value kink_product(dlc_graph *g, dlc_value x) {
 static dlc_value kink_running(dlc_graph *g, dlc_value x) {
     return (void)g, dlc_cumulative_max(x, 0);
 }
+static dlc_value kink_running_product(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_cumulative_prod(x, 0);
+}
 static dlc_value kink_floor(dlc_graph *g, dlc_value x) {
     return (void)g, dlc_floor(x);
 }
@@ -129,6 +132,7 @@ static const scalar_case kinks[] = {
     {"reduce_prod", kink_product, 3, {0, 2, 3}, {6, 0, 0}, {5, 3, 2}},
     {"reduce_prod, two zeros", kink_product, 3, {0, 0, 3}, {0, 0, 0}, {3, 3, 0}},
     {"cumulative_max", kink_running, 4, {1, 3, 3, 2}, {1, 1, 2, 0}, {0, 0, 0, 0}},
+    {"cumulative_prod, two zeros", kink_running_product, 4, {2, 0, 3, 0}, {1, 8, 0, 0}, {4, 12, 2, 6}},
     {"floor", kink_floor, 2, {1, 1.5}, {0, 0}, {0, 0}},
     {"x^0", kink_power, 2, {0, -1}, {0, 0}, {0, 0}},
 };
@@ -579,6 +583,38 @@ static void test_mistakes(void **state) {
     dlc_context_destroy(context);
 }
 
+static void keep_line(void *user, const char *line) {
+    snprintf(user, 256, "%s", line);
+}
+
+/* A value that the loss does not depend on has gradient 0, and the log names both. */
+static void test_no_way(void **state) {
+    (void)state;
+    char line[256] = "";
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.log = keep_line;
+    options.log_user = line;
+    dlc_context *context = open_context("interp", &options);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3))), w = dlc_input(g, "w", DLC_F32, 1, DIMS(SIZE(2))), y[2];
+    dlc_value loss = sum(dlc_add(x, dlc_stop_gradient(sum(w))));
+    dlc_name(loss, "loss");
+    line[0] = 0;
+    dlc_gradient(loss, 1, &x, y);
+    CHECK(!line[0]);
+    dlc_gradient(loss, 2, (dlc_value[]){x, w}, y);
+    CHECK(strcmp(line, "dlc_gradient: no way from w to the loss, loss: its gradient is 0") == 0);
+    add_outputs(g, 2, y);
+    float dx[] = {1, 2, 3}, dw[] = {1, 2}, gx[3], gw[2] = {7, 7};
+    tensor t[4];
+    (void)F32(&t[2], gx, 3);
+    (void)F32(&t[3], gw, 2);
+    run(context, g, 2, (const DLTensor *[]){F32(&t[0], dx, 3), F32(&t[1], dw, 2)}, 2, (tensor *[]){&t[2], &t[3]});
+    CHECK(gw[0] == 0 && gw[1] == 0 && gx[0] == 1);
+    dlc_context_destroy(context);
+}
+
 /* Poisoned arguments give poisoned results and no second message; so do values of no graph at all. */
 static void test_poison(void **state) {
     (void)state;
@@ -623,10 +659,10 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),  cmocka_unit_test(test_network),
-        cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),  cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison), cmocka_unit_test(test_refused_memory),
-        cmocka_unit_test(test_mixed_precision),
+        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),           cmocka_unit_test(test_network),
+        cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),           cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_no_way),          cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_refused_memory),  cmocka_unit_test(test_mixed_precision),
     };
     return cmocka_run_group_tests_name("gradients of the public API", tests, NULL, NULL);
 }

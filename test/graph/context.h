@@ -36,6 +36,11 @@ graph_handles *graph_context_handles(dlc_context *context) {
 const dlc_limits *graph_context_limits(const dlc_context *context) {
     return &context->limits;
 }
+const lib_log *graph_context_log(const dlc_context *context) {
+    static const lib_log none;
+    (void)context;
+    return &none;
+}
 dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error) {
     (void)context;
     return lib_call_enter(call, NULL, LIB_STACK_UNKNOWN, need, error);
