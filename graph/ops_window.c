@@ -327,27 +327,81 @@ static graph_id product_with(const graph_rule *rule, graph_id value, graph_id *o
     return graph_cast(g, value, graph_shape_of(g, *other)->dtype);
 }
 
+/* w [co, ci/groups, window...] for the convolution of the cotangents: mirrored, channels exchanged in each group. */
+static graph_id mirrored_window(graph *g, graph_id w, int64_t groups) {
+    const graph_shape shape = *graph_shape_of(g, w);
+    const tir_expr by = tir_index(g->pool, groups), of_group = tir_div(g->pool, shape.dim[0], by);
+    tir_expr split[DLC_MAX_RANK] = {by, of_group, shape.dim[1]}, joined[DLC_MAX_RANK];
+    int64_t order[DLC_MAX_RANK] = {0, 2, 1}, axes[DLC_MAX_RANK];
+    joined[0] = tir_mul(g->pool, shape.dim[1], by);
+    joined[1] = of_group;
+    for (int i = 2; i < shape.rank; i++) {
+        split[i + 1] = joined[i] = shape.dim[i];
+        order[i + 1] = i + 1;
+        axes[i - 2] = i;
+    }
+    w = graph_transpose(g, graph_reshape(g, w, shape.rank + 1, split), order);
+    return graph_reverse(g, graph_reshape(g, w, shape.rank, joined), shape.rank - 2, axes);
+}
+
+/* convolution_transposed of c with w, whose window may have any size: the convolution by the mirrored window of c, which stands `stride` apart
+ * in zeros that reach as far as the window does. */
+static graph_id spread_over(const graph_rule *rule, graph_id c, graph_id w, graph_setting result) {
+    graph *g = rule->g;
+    tir_pool *pool = g->pool;
+    const graph_shape window_shape = *graph_shape_of(g, w);
+    graph_shape whole = *graph_shape_of(g, c);
+    int64_t interior[DLC_MAX_RANK] = {0}, none[DLC_MAX_RANK] = {0}, number = 0;
+    graph_id place[DLC_MAX_RANK];
+    for (int i = 0; i < whole.rank; i++) {
+        tir_expr reach = tir_index(pool, 0);
+        if (i >= 2) {
+            const window k = window_of(rule->attribute + CONVOLUTION_LISTS, i - 2);
+            const tir_expr last = tir_sub(pool, whole.dim[i], tir_index(pool, 1)),
+                           steps = tir_sub(pool, window_shape.dim[i], tir_index(pool, 1));
+            interior[i] = k.number[WINDOW_STRIDE] - 1;
+            reach = tir_mul(pool, steps, tir_index(pool, k.number[WINDOW_DILATION]));
+            whole.dim[i] = tir_add(pool, tir_mul(pool, last, tir_index(pool, interior[i] + 1)),
+                                   tir_add(pool, tir_mul(pool, reach, tir_index(pool, 2)), tir_index(pool, 1)));
+        }
+        place[i] = graph_expand_dims(g, graph_dimension(g, DLC_I64, reach), 0);
+        number += interior[i];
+    }
+    if (number)
+        c = graph_emit_with(g, "pad", 2, (graph_id[]){c, graph_scalar_like(g, c, 0)}, 3,
+                            (graph_setting[]){graph_set_list("low", whole.rank, none),
+                                              graph_set_list("high", whole.rank, none),
+                                              graph_set_list("interior", whole.rank, interior)});
+    const graph_id zeros = graph_full(g, whole.dtype, whole.rank, whole.dim, 0),
+                   at = graph_concat(g, whole.rank, place, 0);
+    c = graph_emit_with(g, "dynamic_update_slice", 3, (graph_id[]){zeros, c, at}, 0, NULL);
+    const graph_attribute *groups = &rule->attribute[CONVOLUTION_GROUPS];
+    return graph_emit_with(
+        g, "convolution", 2, (graph_id[]){c, mirrored_window(g, w, groups->integer)}, 3,
+        (graph_setting[]){{"dilation", rule->attribute[WINDOW_DILATION]}, {"groups", *groups}, result});
+}
+
 /* x's cotangent: w spread by the stride over c, its ends beyond x removed. */
 static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
     graph *g = rule->g;
     const graph_shape x = *graph_shape_of(g, rule->input[0]), shape = *graph_shape_of(g, c);
     const graph_attribute *attribute = rule->attribute;
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, extent;
+    bool varies = false;
     for (int i = 2; i < x.rank; i++) {
         const window k = window_of(attribute + CONVOLUTION_LISTS, i - 2);
         low[i] = -k.number[WINDOW_LOW];
         high[i] = k.number[WINDOW_STRIDE] - 1 - k.number[WINDOW_HIGH];
         if (tir_is_const(g->pool, shape.dim[i], &extent) && extent == 0) return; /* no window fits */
-        if (!tir_is_const(g->pool, graph_shape_of(g, w)->dim[i], &extent))
-            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: no derivative by x where the window's size is a symbol",
-                      rule->op->name);
+        varies = varies || !tir_is_const(g->pool, graph_shape_of(g, w)->dim[i], &extent);
     }
     graph_setting settings[] = {{"stride", attribute[WINDOW_STRIDE]},
                                 {"dilation", attribute[WINDOW_DILATION]},
                                 {"groups", attribute[CONVOLUTION_GROUPS]},
                                 {0}};
     c = product_with(rule, c, &w, &settings[3]);
-    const graph_id spread = graph_emit_with(g, "convolution_transposed", 2, (graph_id[]){c, w}, 4, settings);
+    const graph_id spread = varies ? spread_over(rule, c, w, settings[3])
+                                   : graph_emit_with(g, "convolution_transposed", 2, (graph_id[]){c, w}, 4, settings);
     rule->out[0] = graph_cast(g, resized(g, spread, 0, low, high, &x), graph_tangent_dtype(x.dtype));
 }
 

@@ -583,6 +583,42 @@ static void test_mistakes(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Convolutions by windows whose size is a symbol: the gradients are those for the number. */
+static void test_window(void **state) {
+    enum { COUNT = 2 * 4 * 11, WINDOW = 6 * 2 * 3 };
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    float numbers[2][COUNT + WINDOW], dx[COUNT], dw[WINDOW];
+    fill(dx, COUNT, 1);
+    fill(dw, WINDOW, 2);
+    for (int symbol = 0; symbol < 2; symbol++) {
+        dlc_graph *g = new_graph(context);
+        dlc_value x = dlc_input(g, "x", DLC_F32, 3, DIMS(SIZE(2), SIZE(4), SIZE(11))), y[2];
+        dlc_value w = dlc_input(g, "w", DLC_F32, 3, DIMS(SIZE(6), SIZE(2), symbol ? SYMBOL("k") : SIZE(3)));
+        const dlc_convolution_options options = {.struct_size = sizeof options,
+                                                 .stride = SHAPE(3),
+                                                 .stride_count = 1,
+                                                 .low = SHAPE(2),
+                                                 .low_count = 1,
+                                                 .high = SHAPE(1),
+                                                 .high_count = 1,
+                                                 .dilation = SHAPE(2),
+                                                 .dilation_count = 1,
+                                                 .groups = 2};
+        dlc_value c = dlc_convolution_with(x, w, &options);
+        dlc_gradient(sum(dlc_mul(c, dlc_sin(c))), 2, (dlc_value[]){x, w}, y);
+        add_outputs(g, 2, y);
+        tensor t[4];
+        (void)F32(&t[2], numbers[symbol], 2, 4, 11);
+        (void)F32(&t[3], numbers[symbol] + COUNT, 6, 2, 3);
+        run(context, g, 2, (const DLTensor *[]){F32(&t[0], dx, 2, 4, 11), F32(&t[1], dw, 6, 2, 3)}, 2,
+            (tensor *[]){&t[2], &t[3]});
+    }
+    for (int i = 0; i < COUNT + WINDOW; i++) CHECK(fabsf(numbers[0][i] - numbers[1][i]) <= 1e-5f);
+    dlc_context_destroy(context);
+}
+
 static void keep_line(void *user, const char *line) {
     snprintf(user, 256, "%s", line);
 }
@@ -659,9 +695,11 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),           cmocka_unit_test(test_network),
-        cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),           cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_no_way),          cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),
+        cmocka_unit_test(test_network),         cmocka_unit_test(test_hessian),
+        cmocka_unit_test(test_types),           cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_window),          cmocka_unit_test(test_no_way),
+        cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison),
         cmocka_unit_test(test_refused_memory),  cmocka_unit_test(test_mixed_precision),
     };
     return cmocka_run_group_tests_name("gradients of the public API", tests, NULL, NULL);
