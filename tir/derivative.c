@@ -142,7 +142,9 @@ static bool is_float(const tir_pool *pool, tir_expr e) {
     return dtype != TIR_INDEX && lib_dtype_is_float((dlc_dtype)dtype);
 }
 
-tir_expr tir_partial(tir_pool *pool, tir_expr e, int operand, tir_expr y) {
+/* The derivative of the node e, no selection, with respect to an operand, at the operands' values; y: an expression of e's value. 0: the
+ * derivative is 0 everywhere where it exists, or e is no function of numbers. */
+static tir_expr partial_of(tir_pool *pool, tir_expr e, int operand, tir_expr y) {
     const tir_op op = tir_op_of(pool, e);
     const int count = tir_get(pool, e)->count;
     if (count == 0 || !is_float(pool, e)) return 0;
@@ -151,8 +153,6 @@ tir_expr tir_partial(tir_pool *pool, tir_expr e, int operand, tir_expr y) {
     if (!is_float(pool, tir_operand(pool, e, operand))) return 0;
     switch (op) {
     case TIR_CAST: return number(&t, 1);
-    case TIR_SELECT:
-        return operand == 1 ? when(&t, a, number(&t, 1), number(&t, 0)) : when(&t, a, number(&t, 0), number(&t, 1));
     case TIR_MULADD: return operand == 2 ? number(&t, 1) : operand ? t.a : t.b;
     case TIR_LDEXP: return tir_make(pool, op, t.dtype, 2, (tir_expr[]){number(&t, 1), t.b});
     default: return count == 1 ? partial_of_one(&t, op) : count == 2 ? partial_of_two(&t, op, operand) : 0;
@@ -171,7 +171,7 @@ static tir_expr tangent_of(tir_pool *pool, tir_expr e, tir_expr y, const tir_exp
     }
     for (int k = 0; k < count; k++) {
         tir_expr below = tangents[tir_operand(pool, e, k)];
-        tir_expr partial = below ? tir_partial(pool, e, k, y) : 0;
+        tir_expr partial = below ? partial_of(pool, e, k, y) : 0;
         if (!partial) continue;
         below = tir_mul(pool, partial, tir_cast(pool, dtype, below));
         sum = sum ? tir_add(pool, sum, below) : below;

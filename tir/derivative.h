@@ -4,11 +4,9 @@
 
 #include "tir/expr.h"
 
-/* The derivative of the node e with respect to its operand number `operand`, at the operands' values; y: an expression of e's value
- * (e itself, or a variable that holds it). 0: the derivative is 0 everywhere where it exists, or e is no function of numbers. Of
- * minima and maxima each operand has half where both are equal; abs has 0 at 0. */
-tir_expr tir_partial(tir_pool *pool, tir_expr e, int operand, tir_expr y);
-/* The derivative of e with respect to the variable `leaf` of a float dtype; y as above, for the outermost node. 0: it is 0. */
+/* The derivative of e with respect to the variable `leaf` of a float dtype, at the values of the variables; y: an expression of e's value (e
+ * itself, or a variable that holds it). 0: the derivative is 0 everywhere where it exists. Of minima and maxima each operand has half where
+ * both are equal; abs has 0 at 0. */
 tir_expr tir_derivative(tir_pool *pool, tir_expr e, tir_expr leaf, tir_expr y);
 
 #endif
