@@ -357,7 +357,7 @@ long_first := $(test_scripts) $(conformance_parts) $(filter-out $(conformance_pa
 check: tests lib
 	@$(run_tests) $(long_first)
 check-long: tests lib
-	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants
+	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants test/conformance/gradient_mutants
 
 .PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
 test: | setup-test

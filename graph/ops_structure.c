@@ -723,10 +723,12 @@ static const graph_op row_broadcast = {
     .precision = GRAPH_FOLLOWS,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
-    .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
-               "broadcast(T[], shape=[], axes=[])\nbroadcast(T[5, 1], shape=[5, 11], axes=[0, 1])\n"
-               "broadcast(T[2, 3], shape=[3, 4, 2], axes=[2, 0])\nbroadcast(T[3], shape=[3, 0], axes=[0])\n"
-               "broadcast(T[1], shape=[0], axes=[0])\nbroadcast(T[1, 3], shape=[2, 1, 2, 1, 5, 3], axes=[-3, -1])",
+    .samples =
+        "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
+        "broadcast(T[], shape=[], axes=[])\nbroadcast(T[5, 1], shape=[5, 11], axes=[0, 1])\n"
+        "broadcast(T[2, 3], shape=[3, 4, 2], axes=[2, 0])\nbroadcast(T[2, 3, 5], shape=[3, 5, 2], axes=[2, 0, 1])\n"
+        "broadcast(T[3], shape=[3, 0], axes=[0])\n"
+        "broadcast(T[1], shape=[0], axes=[0])\nbroadcast(T[1, 3], shape=[2, 1, 2, 1, 5, 3], axes=[-3, -1])",
     .doc = "Axis i of x becomes axis axes[i] of the result, of the same size or repeated where x has size 1; the "
            "other axes of the result repeat. StableHLO broadcast_in_dim.",
 };

@@ -530,6 +530,12 @@ static const char *const graphs[] = {
     "   n = add(p, u)\n   y = tanh(n)\n   output y\n  })\n"
     "  f = dot_general(i, v, contract_x=[0], contract_w=[0])\n  g = dot_general(i, f, contract_x=[1], contract_w=[1])\n"
     "  output g\n })\n q = mul(r, r)\n" LOSS,
+    /* a bias, along whose columns cotangents are summed that are stacked for the weights */
+    "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  m = dot_general(v, v, contract_x=[0], contract_w=[0])\n  e = dot_general(h, m, contract_x=[1], contract_w=[0])\n"
+    "  b = reduce_sum(v, axes=[0])\n  d = broadcast(b, shape=[2, 3], axes=[1])\n  f = add(e, d)\n  n = add(f, x)\n"
+    "  y = tanh(n)\n  output y\n })\n q = mul(r, r)\n" LOSS,
     /* a factor of the cotangents that does not change: it is applied to their sum */
     "graph {" INPUTS " r = scan(c, w, s, carries=1, sequences=0, length=[3], body=graph {\n"
     "  input h: f64[2, 3]\n  input v: f64[2, 3]\n  input t: f64[4, 2, 3]\n  a = reduce_sum(t, axes=[0])\n"
@@ -556,6 +562,16 @@ static const char *const graphs[] = {
     " r = scan(c, w, carries=1, sequences=0, length=[0], body=graph {\n  input h: f64[2, 3]\n  input v: f64[2, 3]\n"
     "  y = mul(h, v)\n  output y\n })\n q = mul(r, w)\n" LOSS,
 };
+
+/* `while`, which has tangents only: the number of its iterations depends on numbers */
+static const char loop[] =
+    "graph {" INPUTS " n = constant i64[] {0}\n r, k, t = while(c, n, w, s, condition=graph {\n"
+    "  input h: f64[2, 3]\n  input i: i64[]\n  input u: f64[2, 3]\n  input x: f64[4, 2, 3]\n  m = constant i64[] {4}\n"
+    "  a = lt(i, m)\n  b = mul(h, h)\n  d = reduce_sum(b)\n  e = constant f64[] {1000}\n  f = lt(d, e)\n  g = and(a, f)\n"
+    "  output g\n }, body=graph {\n"
+    "  input h: f64[2, 3]\n  input i: i64[]\n  input u: f64[2, 3]\n  input x: f64[4, 2, 3]\n  o = constant i64[] {1}\n"
+    "  j = add(i, o)\n  y = gather(x, i, axis=0)\n  z = mul(h, y)\n  v = add(z, u)\n  p = sin(u)\n  output v\n  output j\n"
+    "  output p\n })\n q = mul(r, t)\n" LOSS;
 
 enum { GRAPH_INPUTS = 3 };
 
@@ -588,6 +604,31 @@ static double value_at(test_case *c, const graph *g, double by) {
     return y.data[0];
 }
 
+static double difference_along(test_case *c, const graph *g) {
+    const double wide = (value_at(c, g, STEP) - value_at(c, g, -STEP)) / (2 * STEP);
+    const double narrow = (value_at(c, g, STEP / 2) - value_at(c, g, -STEP / 2)) / STEP;
+    return narrow + (narrow - wide) / 3;
+}
+
+static bool is_near(const char *what, double along, double expected) {
+    if (fabs(along - expected) <= 1e-7 * (1 + fabs(expected))) return true;
+    print_error("%s along a direction is %.12g, expected %.12g\n", what, along, expected);
+    return false;
+}
+
+/* The tangent of the first output along the direction against differences. */
+static bool check_forwards(test_case *c, const graph *g) {
+    const graph *whole = graph_add_tangents(c->arena, g);
+    tensor out[2] = {{.dtype = DLC_F64, .data = &(double){0}}, {.dtype = DLC_F64, .data = &(double){0}}};
+    const tensor *in[2 * GRAPH_INPUTS];
+    for (int i = 0; i < GRAPH_INPUTS; i++) {
+        in[i] = &c->operand[i];
+        in[GRAPH_INPUTS + i] = &c->direction[i];
+    }
+    run_program(c, whole, 2 * GRAPH_INPUTS, in, 2, out);
+    return is_near("the tangent", out[1].data[0], difference_along(c, g));
+}
+
 /* The gradient times the direction against differences of the first output. */
 static bool check_graph(test_case *c, const graph *g) {
     const graph *whole = graph_add_gradients(c->arena, g);
@@ -601,15 +642,11 @@ static bool check_graph(test_case *c, const graph *g) {
     run_program(c, whole, GRAPH_INPUTS, in, 1 + GRAPH_INPUTS, out);
     for (int i = 0; i < GRAPH_INPUTS; i++)
         for (int64_t k = 0; k < sample_count(in[i]); k++) along += out[1 + i].data[k] * c->direction[i].data[k];
-    const double wide = (value_at(c, g, STEP) - value_at(c, g, -STEP)) / (2 * STEP);
-    const double narrow = (value_at(c, g, STEP / 2) - value_at(c, g, -STEP / 2)) / STEP;
-    const double expected = narrow + (narrow - wide) / 3;
-    if (fabs(along - expected) <= 1e-7 * (1 + fabs(expected))) return true;
-    print_error("derivative along a direction is %.12g, expected %.12g\n", along, expected);
-    return false;
+    return is_near("the gradient", along, difference_along(c, g));
 }
 
-static bool run_graph(const char *text, uint64_t seed) {
+/* backwards: also in reverse mode, and the gradient of the squares of the gradients */
+static bool run_graph(const char *text, uint64_t seed, bool backwards) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -627,7 +664,7 @@ static bool run_graph(const char *text, uint64_t seed) {
             c->direction[k] = random_like(c, &t, 1, seed * 200 + (uint64_t)k);
             c->moves[k] = true;
         }
-        good = check_graph(c, g) && check_graph(c, squared(&arena, g));
+        good = check_forwards(c, g) && (!backwards || (check_graph(c, g) && check_graph(c, squared(&arena, g))));
     } else {
         print_error("%s\n", scope.error.message);
     }
@@ -639,7 +676,9 @@ static void test_control(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
         for (uint64_t seed = 1; seed <= 3; seed++)
-            if (!run_graph(graphs[i], seed)) fail_msg("graph %zu, seed %d:\n%s", i, (int)seed, graphs[i]);
+            if (!run_graph(graphs[i], seed, true)) fail_msg("graph %zu, seed %d:\n%s", i, (int)seed, graphs[i]);
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        if (!run_graph(loop, seed, false)) fail_msg("seed %d:\n%s", (int)seed, loop);
 }
 
 /* The reverse loop of a recurrence carries nothing but the cotangents of the state: the sums for the weights are contractions after it. */
