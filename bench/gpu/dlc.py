@@ -37,7 +37,7 @@ class ContextOptions(c.Structure):
 
 class RunOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("cancel", c.c_void_p), ("budget_ms", c.c_int64), ("stream", c.c_void_p),
-                ("event", c.c_void_p), ("stop_at", c.c_uint)]
+                ("event", c.c_void_p), ("stop_at", c.c_uint), ("begun", c.c_void_p)]
 
 
 class OutputSlot(c.Structure):

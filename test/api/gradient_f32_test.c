@@ -194,12 +194,10 @@ static void check_case(const char *target, dlc_context *context, const derivativ
 
 static void test_cases(void **state) {
     (void)state;
-    for (int t = 0; t < TARGETS; t++) {
-        dlc_context *context = open_context(all_targets[t], NULL);
-        for (size_t i = 0; context && i < sizeof cases / sizeof *cases; i++)
-            check_case(all_targets[t], context, &cases[i]);
-        dlc_context_destroy(context);
-    }
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip(); /* the interpreter takes minutes */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case("cpu", context, &cases[i]);
+    dlc_context_destroy(context);
 }
 
 /* Of a forward pass through attention, no matrix of queries and keys is kept: the memory of several layers is that of the layer whose

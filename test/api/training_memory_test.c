@@ -193,9 +193,10 @@ static void test_around_loops(void **state) {
 
 static void test_random(void **state) {
     (void)state;
-    for (uint32_t seed = 1; seed <= 16; seed++) {
+    const uint32_t seeds = getenv("DLC_TEST_SHARE") ? 3 : 16; /* under sanitizers */
+    for (uint32_t seed = 1; seed <= seeds; seed++) {
         check_limits("cpu", random_graph, seed, 1, false);
-        check_limits("interp", random_graph, seed, 1, false);
+        if (seed % 4 == 1) check_limits("interp", random_graph, seed, 1, false);
     }
 }
 
