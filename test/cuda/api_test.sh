@@ -7,7 +7,7 @@ driver=$PWD/$OUT/test/cuda/libfake-driver.so nvrtc=$PWD/$OUT/test/cuda/libfake-n
 case $OUT in /*) driver=$OUT/test/cuda/libfake-driver.so nvrtc=$OUT/test/cuda/libfake-nvrtc.so ;; esac
 [ -e "$driver" ] || { echo "this build has no cuda target"; exit 77; }
 passed=0 failed=0
-slow='concurrent_test factor_test host_test inference_test matrix_test memory_test one_copy_test unaligned_test winograd_test'
+slow='concurrent_test factor_test training_memory_test host_test inference_test matrix_test memory_test one_copy_test unaligned_test winograd_test'
 for source in $(grep -lE 'all_targets|EACH_TARGET|open_target' test/api/*_test.c); do
     name=$(basename "$source" .c)
     case " $slow " in *" $name "*) [ "${DLC_TEST_LONG:-0}" = 1 ] || continue ;; esac
