@@ -136,6 +136,14 @@ typedef struct state_request {
     const dlc_parameter_options *options;
 } state_request;
 
+bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape) {
+    const DLDataType type = lib_dtype_to_dlpack(dtype);
+    bool same =
+        tensor->ndim == rank && tensor->device.device_type == kDLCPU && memcmp(&tensor->dtype, &type, sizeof type) == 0;
+    for (int d = 0; same && d < rank; d++) same = tensor->shape && tensor->shape[d] == shape[d];
+    return same;
+}
+
 static void check_initial(dlc_trainer *trainer, const state_request *r, const dlc_parameter_options *options) {
     const bool is_float = lib_dtype_is_float(r->dtype);
     const DLTensor *tensor = options->tensor;
@@ -149,10 +157,7 @@ static void check_initial(dlc_trainer *trainer, const state_request *r, const dl
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
                   "%s: %s is %s and begins with zeros or with options.tensor", r->call, r->name,
                   dlc_dtype_name(r->dtype));
-    if (!tensor) return;
-    bool same = tensor->ndim == r->rank && tensor->device.device_type == kDLCPU &&
-                memcmp(&tensor->dtype, &(DLDataType[]){lib_dtype_to_dlpack(r->dtype)}[0], sizeof tensor->dtype) == 0;
-    for (int d = 0; same && d < r->rank; d++) same = tensor->shape && tensor->shape[d] == r->shape[d];
+    const bool same = !tensor || jit_train_fits(tensor, r->dtype, r->rank, r->shape);
     if (!same)
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
                   "%s: %s: options.tensor has another type or shape, or is not in host memory", r->call, r->name);
@@ -270,8 +275,14 @@ dlc_value dlc_training_key(dlc_training *training) {
     return training ? training->key : (dlc_value){NULL, 0, 0};
 }
 
+static dlc_value request_steps(dlc_training *training, const void *arguments) {
+    (void)arguments;
+    return value_of(training, training->trainer->numbers.step);
+}
+
 dlc_value dlc_training_steps(dlc_training *training) {
-    return training ? training->steps : (dlc_value){NULL, 0, 0};
+    if (!training) return (dlc_value){NULL, 0, 0};
+    return training->pass == TRAIN_EVALUATE ? in_scope(training, request_steps, NULL) : training->steps;
 }
 
 /* Not in a scope: the host's function may do anything. */

@@ -90,6 +90,7 @@ struct dlc_training {
     train_program *program;
     /* values of the inputs and states in this pass's graph, by number; next: of carried values. A graph of NULL: none so far */
     lib_vec(dlc_value) inputs, states, next, outputs;
+    /* steps: not for evaluation */
     dlc_value key, steps;
     int input_count;
     /* the first mistake in a call of dlc_training_*; DLC_OK: none */
@@ -101,6 +102,8 @@ int jit_train_find_state(const dlc_trainer *trainer, const char *name); /* -1: n
 /* Raises if the name is taken. */
 train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const char *name, dlc_dtype dtype, int rank,
                                  const int64_t *shape);
+/* Is the tensor in host memory and of this type and shape? */
+bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape);
 /* Calls the host's function; raises its mistakes and its status. The loss is a rank-0 value, or poison where it may be left out. */
 dlc_value jit_train_build(dlc_training *training, dlc_training_function *build, void *user);
 /* Raises the graph's first mistake, if there is one. */

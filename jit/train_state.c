@@ -135,13 +135,6 @@ dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DLManagedT
     return DLC_OK;
 }
 
-static bool fits(const train_state *state, const DLTensor *tensor) {
-    const DLDataType type = lib_dtype_to_dlpack(state->dtype);
-    bool same = tensor->ndim == state->rank && memcmp(&tensor->dtype, &type, sizeof type) == 0;
-    for (int d = 0; same && d < state->rank; d++) same = tensor->shape && tensor->shape[d] == state->shape[d];
-    return same;
-}
-
 dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTensor *tensor) {
     dlc_status status;
     lib_error error;
@@ -149,7 +142,7 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_set: the trainer or the tensor is NULL");
     train_state *state = state_named(trainer, "dlc_trainer_set", name, &status);
     if (!state) return status;
-    if (tensor->device.device_type != kDLCPU || !fits(state, tensor) ||
+    if (!jit_train_fits(tensor, state->dtype, state->rank, state->shape) ||
         (!tensor->data && lib_tensor_bytes(&state->tensor->dl_tensor))) {
         lib_fail(&error, DLC_INVALID_ARGUMENT,
                  "dlc_trainer_set: %s: the tensor has another type or shape, no data, or is not in host memory", name);
@@ -196,7 +189,7 @@ static void read_checkpoint(dlc_trainer *trainer, lib_arena *arena, dlc_file *fi
         if (status != DLC_OK)
             lib_raise(arena->scope, status == DLC_NOT_FOUND ? DLC_INVALID_ARGUMENT : status, "dlc_trainer_load: %s: %s",
                       path, dlc_error_message(trainer->context));
-        if (!fits(state, &tensor[s]->dl_tensor)) {
+        if (!jit_train_fits(&tensor[s]->dl_tensor, state->dtype, state->rank, state->shape)) {
             lib_text is, wanted;
             lib_text_init(&is, arena);
             lib_text_init(&wanted, arena);

@@ -455,12 +455,8 @@ void jit_train_build_step(dlc_trainer *trainer, dlc_training_function *build, vo
 void jit_train_build_evaluation(dlc_trainer *trainer, dlc_training_function *build, void *user) {
     train_program *program = &trainer->evaluation;
     dlc_graph *handle = new_graph(trainer);
-    dlc_training training = {.trainer = trainer,
-                             .pass = TRAIN_EVALUATE,
-                             .graph = handle,
-                             .program = program,
-                             .steps = i64(handle, 0),
-                             .key = i64(handle, 0)};
+    dlc_training training = {
+        .trainer = trainer, .pass = TRAIN_EVALUATE, .graph = handle, .program = program, .key = i64(handle, 0)};
     dlc_value loss = jit_train_build(&training, build, user);
     if (!loss.graph && !training.outputs.count) return;
     if (loss.graph) dlc_output(handle, "loss", dlc_cast(in_precision(trainer, loss), DLC_F64));

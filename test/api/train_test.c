@@ -21,6 +21,8 @@ typedef struct model {
     bool dropout, factor;
     /* a running mean of the rows of x is carried; the prediction is an output */
     bool carries, predicts;
+    /* the number of steps is an output */
+    bool counts;
     /* a mistake on purpose, see test_mistakes */
     int mistake;
     const float *initial;
@@ -43,6 +45,7 @@ static dlc_status build_model(void *user, dlc_training *t, dlc_value *loss) {
     if (m->dropout && dlc_training_is_step(t)) x = dlc_dropout(x, dlc_training_key(t), 0.25);
     dlc_value y = dlc_linear(x, w, b);
     if (m->predicts) dlc_training_output(t, "y", y);
+    if (m->counts) dlc_training_output(t, "steps", dlc_training_steps(t));
     dlc_value wanted = dlc_training_input(t, "wanted", m->dtype, 2, DIMS(SYMBOL("n"), SIZE(OUT)));
     dlc_value error = dlc_sub(y, wanted);
     *loss = dlc_mean(dlc_mul(error, error), 0, NULL);
@@ -316,6 +319,43 @@ static void test_micro_batches(void **state) {
         for (int i = 0; i < IN; i++) CHECK(fabs(mean[i] - expected[i]) < 1e-12);
         dlc_context_destroy(context);
     }
+}
+
+/* Evaluation: outputs, the loss where there is one, the number of steps, what is carried. */
+static void test_evaluation(void **state) {
+    (void)state;
+    const model m = {.dtype = DLC_F64, .predicts = true, .counts = true, .carries = true};
+    make_data();
+    dlc_context *context = open_context("interp", NULL);
+    dlc_trainer *trainer = create(context, &m, NULL);
+    double w[W + OUT], g[W + OUT], y[ROWS * OUT], loss;
+    int64_t steps = -1;
+    tensor x, wanted, ty, ts;
+    for (int i = 0; i < 3; i++) OK(context, step64(trainer, ROWS, NULL));
+    read_state(context, trainer, "w", w);
+    read_state(context, trainer, "b", w + W);
+    make_tensor(&x, DLC_F64, data_x, 2, SHAPE(ROWS, IN));
+    make_tensor(&wanted, DLC_F64, data_y, 2, SHAPE(ROWS, OUT));
+    make_tensor(&ty, DLC_F64, y, 2, SHAPE(ROWS, OUT));
+    make_tensor(&ts, DLC_I64, &steps, 0, NULL);
+    const DLTensor *batch[] = {&x.dl, &wanted.dl};
+    dlc_output_slot out[] = {{&ty.dl, NULL}, {&ts.dl, NULL}};
+    OK(context, dlc_trainer_evaluate(trainer, NULL, batch, 2, &loss, out, 2));
+    CHECK(steps == 3 && fabs(loss - reference_loss(w, g)) < 1e-12);
+    for (int r = 0; r < ROWS; r++)
+        for (int o = 0; o < OUT; o++) {
+            double sum = w[W + o];
+            for (int i = 0; i < IN; i++) sum += data_x[r * IN + i] * w[i * OUT + o];
+            CHECK(fabs(sum - y[r * OUT + o]) < 1e-12);
+        }
+    /* empty slots: the library makes the tensors */
+    out[0].tensor = out[1].tensor = NULL;
+    OK(context, dlc_trainer_evaluate(trainer, NULL, batch, 2, NULL, out, 2));
+    CHECK(((const double *)out[0].managed->dl_tensor.data)[5] == y[5]);
+    for (int i = 0; i < 2; i++) out[i].managed->deleter(out[i].managed);
+    CHECK(dlc_trainer_evaluate(trainer, NULL, batch, 2, NULL, out, 1) == DLC_INVALID_ARGUMENT);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
 }
 
 /* ---- steps that are not finite -------------------------------------------------------------------------------------------------------- */
@@ -973,21 +1013,14 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_own_optimizer),
-        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_initial),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_own_optimizer),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_precision),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_in_place),      cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_initial),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("trainers", tests, make_folder, remove_folder);
 }
