@@ -56,6 +56,9 @@ fi
 report 'digits' $?
 "$bin/train" examples/data >"$work/train" 2>&1 && grep -q 'of 450 others 9[789]\.[0-9]* % are right$' "$work/train"
 report 'train' $?
+"$bin/train_text" README.md 2 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     2 ' "$work/text" &&
+    "$bin/train_text" README.md 4 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     4 ' "$work/text"
+report 'train_text' $?
 "$bin/digits" --graph examples/data >"$work/digits.txt"
 report 'digits --graph' $?
 
