@@ -547,7 +547,7 @@ static void print_reference_index(void) {
         "- **NaN**: arithmetic gives NaN for NaN; what orders or compares says what it does with it. f16, bf16 and floats of 8 bits "
         "compute in f32 within an operator and round once, where nothing else is said.\n"
         "- **Gradient**: `by rule`, `linear` (in some of the operands, the others held) or `by expansion` into other operators; `none`: results are "
-        "integers, bools, bits or steps, or depend on no number; `not yet` there will be a rule.\n"
+        "integers, bools, bits or steps, or depend on no number; or why there is none, and what to use instead.\n"
         "- **Samples** are in the text form of graphs; each runs on every target in the tests. `in a..b` limits the test's numbers, with `special` zeros and others of that range are among them.\n");
     for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
         printf("\n**%s**", sections[class_].title);
@@ -558,13 +558,13 @@ static void print_reference_index(void) {
     }
 }
 
-/* In which way the row differentiates: graph/gradient.h. */
+/* In which way the row differentiates (graph/gradient.h); NULL: in none. */
 static const char *gradient_text(const graph_op *op) {
     if (op->flat) return "none";
     if (op->refused) return op->refused;
-    if (op->linear && !op->jvp) return "linear";
+    if ((op->linear || op->jointly) && !op->jvp) return "linear";
     if (op->vjp || op->jvp || op->partial || graph_op_has_scalar(op)) return "by rule";
-    return op->expand ? "by expansion" : "not yet";
+    return op->expand ? "by expansion" : NULL;
 }
 
 /* Prints the row's `accuracy`, as test/conformance/accuracy measures it. Rows without it are exact, or their doc states the error. */
@@ -698,10 +698,20 @@ static int check_aliases(const graph_op *op) {
     return wrong;
 }
 
+static int check_gradient(const graph_op *op) {
+    if (gradient_text(op)) return 0;
+    fprintf(
+        stderr,
+        "gen_ops: the row `%s` does not differentiate: it needs a rule, GRAPH_NO_GRADIENT or `refused`, with the reason and what to use "
+        "instead\n",
+        op->name);
+    return 1;
+}
+
 static int check_names(int count, char **paths) {
     int wrong = 0;
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
-        for (const graph_op *const *row = *family; *row; row++) wrong += check_aliases(*row);
+        for (const graph_op *const *row = *family; *row; row++) wrong += check_aliases(*row) + check_gradient(*row);
     for (int i = 0; i < count; i++) {
         char *text = read_text(paths[i]);
         blank_comments(text);
