@@ -1,7 +1,8 @@
 /* Derivatives of control flow. Forward mode: the same row, with a tangent beside each operand and result. Reverse mode: of `if`, an `if` of
  * the same condition on the cotangents; of `scan`, a scan from the last iteration to the first, which reads the values that the forward
  * iterations stacked for it. All operands of a sub-graph are its inputs, so captures have cotangents like other operands, summed over the
- * iterations: contractions of what changes (a layer's weights) not in the loop, but as one over the stacks of their operands. */
+ * iterations. Where an iteration's part of such a sum is a contraction of values that change (the gradient of a layer's weights), the loop only
+ * stacks the contraction's operands, and one contraction behind the loop adds over all iterations. */
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/internal.h"

@@ -434,7 +434,7 @@ void jit_plan_memory(jit_build *build);
 void jit_fit_memory(jit_build *build);
 void jit_plan_again(jit_build *build);
 
-/* kept.c: notes, and prints, what the plan keeps where most bytes are live, and what it computes again. */
+/* kept.c, for the dump "kept": records, and prints, the values of the plan that are live at its peak of memory, and those that it computes again. */
 void jit_note_kept(jit_build *build);
 void jit_print_kept(lib_text *text, const jit_plan *plan);
 

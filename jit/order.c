@@ -7,7 +7,7 @@
 
 typedef lib_vec(uint32_t) region_list;
 
-/* A value that is no view: what it takes in the arena, and who reads it. */
+/* A value that has memory of its own, which a view has not: its bytes in the arena, and the regions that read it. */
 typedef struct order_value {
     /* 0: a source, or stored in an output's buffer */
     int64_t bytes;

@@ -142,7 +142,7 @@ static found whole_batch(builder *b, dlc_training_function *build, void *user) {
 
 /* ---- a batch in parts ----------------------------------------------------------------------------------------------------------- */
 
-/* Operands of the scan: carries, sequences, what all iterations read. */
+/* Operands of the scan over the parts of a batch, in its order: carries, sequences, then values that are the same in all iterations. */
 typedef lib_vec(dlc_value) operands;
 
 static dlc_value zeros(dlc_graph *handle, const train_state *state) {

@@ -222,7 +222,7 @@ static bool address_of(planner *p, const tir_stmt *stmt, tir_strided *s) {
     s->displacement = constant * s->size;
     s->stride = stride * s->size;
     if (along) s->along = without_constant(p, along, &s->first);
-    /* what is equal in memory: type as bits or as a number */
+    /* Stores are neighbours if their elements have one size, as many lanes, and are both floats or both not. */
     s->type = (uint64_t)s->size << 32 | (uint64_t)p->lanes << 1 | (b->dtype == DLC_F32 || b->dtype == DLC_F64);
     s->rows = p->lanes < TIR_STRIDED_ROWS ? p->lanes : TIR_STRIDED_ROWS;
     return true;

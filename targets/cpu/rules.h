@@ -350,8 +350,8 @@ typedef struct rules_nest {
     int count;
 } rules_nest;
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
-/* Splits the loop into blocks of `block` points if it has more of them, or a varying number (extent -1), and vectorises what is then
- * innermost: the loop `inner`, or the loop itself. */
+/* Splits the loop into blocks of `block` points if its extent is larger than that, or not known (-1), and vectorises the loop inside the blocks,
+ * called `inner`; a loop that is not split is vectorised itself. */
 void rules_vectorise(rules *r, const char *stage, const char *loop, int64_t extent, int64_t block, const char *outer,
                      const char *inner);
 /* Makes outer loops of the nest tasks, so that the loops inside a task have at least `least` points; the loop at the boundary is split.
