@@ -414,6 +414,11 @@ fuzz: $(OUT)/test/fuzz/fuzz
 fuzz-onnx: $(OUT)/test/fuzz/fuzz
 	DLC_SEED=$(SEED) DLC_TEST_TARGET=onnx $(OUT)/test/fuzz/fuzz $(T)
 
+# The same graphs on the cuda target, with the fake driver of the tests.
+fuzz-cuda: $(OUT)/test/fuzz/fuzz $(OUT)/test/cuda/libfake-driver.so $(OUT)/test/cuda/libfake-nvrtc.so
+	DLC_SEED=$(SEED) DLC_CUDA=$(OUT)/test/cuda/libfake-driver.so DLC_NVRTC=$(OUT)/test/cuda/libfake-nvrtc.so FAKE_CUDA_STRICT=1 \
+	    DLC_TEST_TARGET=cuda $(OUT)/test/fuzz/fuzz $(T)
+
 # Mutated models, imported and run on interp under ASan and UBSan: COUNT of them from FIRST on, also of the folder DLC_MODELS.
 COUNT ?= 100000
 FIRST ?= 0
@@ -569,6 +574,7 @@ define help_text
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits
+  make fuzz-cuda      T=60 seconds of the same graphs on the cuda target, with the tests' driver in place of NVIDIA's
   make mutants        COUNT=100000 ONNX models with mistakes, SEED=1, under ASan and UBSan; more models: DLC_MODELS=folder
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
   make conformance    ONNX's 1,914 cases from its wheel (19 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text

@@ -84,18 +84,25 @@ run_row() {
     return 0
 }
 
-# Those that have no result yet. NAME TOOL...
-run_rows() {
-    name=$1 folder=$out/$1
-    shift
-    mkdir -p "$folder"
+# Runs the rows that have no result yet and that no other worker has taken.
+work() {
+    name=$1 folder=$2
+    shift 2
     for row in $rows; do
         [ -e "$folder/$row.json" ] || grep -q "\"row\":\"$row\"" "$out/$name.jsonl" 2>/dev/null && continue
-        while [ "$(jobs -p | wc -l)" -ge "$DLC_GPU_JOBS" ]; do
-            sleep 0.05
-            jobs >/dev/null
-        done
-        run_row "$row" "$folder" "$@" &
+        mkdir "$folder/$row.taken" 2>/dev/null && run_row "$row" "$folder" "$@"
+    done
+}
+
+# NAME TOOL...
+run_rows() {
+    name=$1 folder=$out/$1 worker=0
+    shift
+    rm -rf "$folder"/*.taken
+    mkdir -p "$folder"
+    while [ $worker -lt "$DLC_GPU_JOBS" ]; do
+        work "$name" "$folder" "$@" &
+        worker=$((worker + 1))
     done
     wait
 }

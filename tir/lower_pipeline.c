@@ -54,13 +54,21 @@ static void check_copy(tir_schedule_state *state, int q) {
                                stage->name);
 }
 
-/* Checks and counts the copies of the pipeline at loop `node`: stages attached there that have a group. If no groups are named, those in
- * shared memory get group 1. */
-static int find_copies(tir_schedule_state *state, int stage, int node, bool named) {
+static bool is_attached(const tir_schedule_state *state, uint32_t q, int stage, int node) {
+    const tir_stage_plan *plan = &state->plan[q];
+    return !state->region->stages.data[q].removed && plan->at_stage == stage && plan->at_node == node;
+}
+
+/* Checks and counts the copies of the pipeline at loop `node`: stages attached there that have a group. If none has, those in shared memory
+ * get group 1. */
+static int find_copies(tir_schedule_state *state, int stage, int node) {
+    const uint32_t stages = state->region->stages.count;
+    bool named = false;
     int count = 0;
-    for (uint32_t q = 0; q < state->region->stages.count; q++) {
+    for (uint32_t q = 0; q < stages; q++) named = named || (state->plan[q].group && is_attached(state, q, stage, node));
+    for (uint32_t q = 0; q < stages; q++) {
         tir_stage_plan *copy = &state->plan[q];
-        if (state->region->stages.data[q].removed || copy->at_stage != stage || copy->at_node != node) continue;
+        if (!is_attached(state, q, stage, node)) continue;
         if (!named && copy->has_scope && copy->scope == TIR_SCOPE_SHARED) copy->group = 1;
         if (!copy->group) continue;
         check_copy(state, (int)q);
@@ -71,8 +79,6 @@ static int find_copies(tir_schedule_state *state, int stage, int node, bool name
 
 void tir_check_pipelines(tir_schedule_state *state, int stage) {
     const tir_stage_plan *plan = &state->plan[stage];
-    bool named = false;
-    for (uint32_t q = 0; q < state->region->stages.count; q++) named = named || state->plan[q].group;
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
         const tir_axis_node *loop = &plan->nodes.data[n];
         if (!loop->stages) continue;
@@ -82,7 +88,7 @@ void tir_check_pipelines(tir_schedule_state *state, int stage) {
         if (loop->kind != TIR_SERIAL || loop->parallel)
             tir_schedule_raise(state, "pipeline: loop %s is %s, not run in order", loop->name,
                                loop->parallel ? "par" : tir_loop_kind_names[loop->kind]);
-        if (!find_copies(state, stage, (int)n, named))
+        if (!find_copies(state, stage, (int)n))
             tir_schedule_raise(state, "pipeline: no copy in shared memory is attached at loop %s", loop->name);
     }
     if (!plan->group) return;

@@ -553,8 +553,10 @@ static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
     bool moves = false;
+    int64_t start, points;
+    if (tir_is_const(pool_of(state), state->region->stages.data[owner].axis[axis].extent, &points) && points == 1)
+        return false; /* a loop in which the axis is fused with others moves along these */
     for (uint32_t n = 0; n < plan->nodes.count; n++) moves = moves || moved_by(state, plan, axis, &plan->nodes.data[n]);
-    int64_t start;
     if (moves && tir_is_const(pool_of(state),
                               tir_sub(pool_of(state), tir_axis_view(state, owner, axis).low, plan->low[axis]), &start))
         return true; /* the start does not move with the open loops: iterations may see the same points */

@@ -125,6 +125,8 @@ def run_case(bench, case, dtype):
            "compile_ms": 1e-6 * (after.compile_ns - before.compile_ns),
            "interpreted": after.interpreted_regions - before.interpreted_regions}
     try:
+        if row["interpreted"] and bench.gpu:
+            raise RuntimeError("%d regions run by plain loops" % row["interpreted"])  # by one thread: for hours
         settle = lambda: [call.settle() for call in calls]
         calls[0].run()
         settle()

@@ -79,8 +79,9 @@ static void write_object(char *bytes, size_t image, const cuda_code *code, int c
     *header = (cuda_object_header){CUDA_OBJECT_MAGIC, image, code->size, count};
     for (int k = 0; k < count; k++) {
         const tir_kernel *from = kernels[k];
-        kernel[k] = (cuda_object_kernel){from->arguments, (int)from->params.count, (int)from->phases.count,
-                                         from->local_size != 0};
+        int64_t local = from->local_size == 0 ? 0 : -1;
+        if (local) tir_is_const(from->pool, from->local_size, &local);
+        kernel[k] = (cuda_object_kernel){from->arguments, (int)from->params.count, (int)from->phases.count, local != 0};
         for (int p = 0; p < (int)from->phases.count; p++)
             *phase++ = (cuda_object_phase){cuda_phase_threads(from, p), (int32_t)cuda_phase_shared(from, p)};
     }
@@ -89,7 +90,7 @@ static void write_object(char *bytes, size_t image, const cuda_code *code, int c
 
 lib_hash128 cuda_code_identity(const target_device *device) {
     const int32_t facts[] = {device->compiler.version, device->compiler.architecture, device->compiler.ptx};
-    return lib_hash_bytes(facts, sizeof facts, (lib_hash128){1, 3});
+    return lib_hash_bytes(facts, sizeof facts, (lib_hash128){1, 4});
 }
 
 dlc_status cuda_compile(target_device *device, const target_budget *budget, int count, const tir_kernel *const *kernels,

@@ -31,8 +31,9 @@ static const char *register_place(emitter *e, uint32_t id, const tir_expr *index
     return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
-/* Text of a load from registers: of the thread's own, or a shuffle. guarded: the element may be outside of its buffer and is not used then,
- * but all lanes take part in the shuffle, so indices are clamped. */
+/* Text of a load from registers: of the thread's own, or the name of what a shuffle gave. The shuffle is a statement: operators of C that
+ * leave an operand out (&&, ||, ?:) would make lanes skip it. guarded: the element may be outside of its buffer and is not used then, but all
+ * lanes take part in the shuffle, so indices are clamped. */
 static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index, bool guarded) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     const char *place = register_place(e, id, index);
@@ -49,11 +50,8 @@ static const char *register_load(emitter *e, uint32_t id, int rank, const tir_ex
     tir_expr mine = tir_div(e->pool, tir_thread_number(e->pool, &e->threads), warp);
     if (e->block > TIR_WARP && tir_equal(e->pool, tir_div(e->pool, owner, warp), mine) != TIR_YES)
         print_unsupported(e, "%s is read by threads of another warp: it must be in shared memory", buffer->name);
-    const char *text =
-        lib_arena_format(e->arena, "shuffle(%s, int(%s))", place, print_value(e, tir_rem(e->pool, owner, warp)));
-    if (!guarded) return text;
-    const char *name = print_name(e, "other");
-    print_line(e, "const %s %s = %s;", print_type(e, (tir_dtype)buffer->dtype), name, text);
+    const char *lane = print_value(e, tir_rem(e->pool, owner, warp)), *name = print_name(e, "other");
+    print_line(e, "const %s %s = shuffle(%s, int(%s));", print_type(e, (tir_dtype)buffer->dtype), name, place, lane);
     return name;
 }
 
@@ -159,20 +157,23 @@ bool print_only_registers(emitter *e, tir_expr value) {
     return !search.found;
 }
 
-/* Prints a store to memory. choose: only one of the active threads stores. */
+static int64_t threads_here(const emitter *e) {
+    return e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
+}
+
+/* What begins a store to memory by the threads that are here: "", or an `if`. choose: only the first of them stores; the others may have read
+ * a value that it alone has written. */
+static const char *store_guard(const emitter *e, bool choose) {
+    const char *first = choose ? lib_arena_format(e->arena, "%s == 0", e->relative) : NULL, *inside = e->inside;
+    if (!first && !inside) return "";
+    return lib_arena_format(e->arena, "if (%s%s%s) ", inside ? inside : "", first && inside ? " && " : "",
+                            first ? first : "");
+}
+
 static void store_memory(emitter *e, const tir_stmt *stmt, const char *value, bool choose) {
     const uint32_t id = stmt->store.buffer;
     const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index));
-    const char *first = choose ? lib_arena_format(e->arena, "%s == 0", e->relative) : NULL, *inside = e->inside;
-    const char *guard = "";
-    if (first || inside)
-        guard = lib_arena_format(e->arena, "if (%s%s%s) ", inside ? inside : "", first && inside ? " && " : "",
-                                 first ? first : "");
-    print_line(e, "%s%s = %s;", guard, print_element(e, id, at), value);
-}
-
-static int64_t threads_here(const emitter *e) {
-    return e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
+    print_line(e, "%s%s = %s;", store_guard(e, choose), print_element(e, id, at), value);
 }
 
 void print_store_of(emitter *e, const tir_stmt *stmt, const char *value) {
@@ -342,12 +343,13 @@ static void load_vectors(vector_loop *v, vector_access *access) {
 
 static void store_vectors(vector_loop *v) {
     emitter *e = v->e;
-    if (!e->inside) {
+    const char *guard = store_guard(e, threads_here(e) > 1);
+    if (!guard[0]) {
         move_vectors(v, &v->access[v->count - 1]);
         return;
     }
     print_value(e, v->access[v->count - 1].base);
-    print_line(e, "if (%s) {", e->inside);
+    print_line(e, "%s{", guard);
     e->indent++;
     move_vectors(v, &v->access[v->count - 1]);
     e->indent--;

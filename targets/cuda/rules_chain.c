@@ -559,7 +559,7 @@ static void split_rows(const chain_loops *l, const char *name, const char *axis)
 
 /* Splits the axis of columns: a lane has pairs of neighbours, 4 lanes share a row. */
 static void split_columns(const chain_loops *l, const char *name, int column) {
-    add(l, "split %s.%s %d -> tile_n part_n mask", name, axis_name(l->r, name, column), UNIT_COLUMNS);
+    add(l, "split %s.%s %d -> tile_n part_n mask full", name, axis_name(l->r, name, column), UNIT_COLUMNS);
     add(l, "split %s.part_n 2 -> lane_n pair_n mask", name);
     add(l, "thread %s.lane_n", name);
     add(l, "unroll %s.tile_n", name);

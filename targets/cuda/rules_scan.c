@@ -91,10 +91,6 @@ void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     const tir_stage *fold = &r->region->stages.data[s];
     const char *name = scan->fold, *row = NULL;
     for (int a = 0; a < fold->space; a++) {
-        if (cuda_extent(r, &fold->axis[a]) == 1) {
-            tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
-            continue;
-        }
         const char *fused = row ? lib_arena_format(r->arena, "row%d", a) : fold->axis[a].name;
         if (row) tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", name, row, name, fold->axis[a].name, fused);
         row = fused;

@@ -409,7 +409,7 @@ static bool is_inexact(lib_arena *arena, const tir_kernel *kernel) {
     lib_text source;
     lib_text_init(&source, arena);
     cuda_emit(kernel, 0, &source);
-    return source.length && strstr(source.data, "mma.sync");
+    return source.length && strstr(source.data, "mma_");
 }
 
 static void *prepare_device(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {

@@ -38,11 +38,22 @@ static bool is_new(const char *text) {
     }
 }
 
+/* All lanes of a warp take part in a shuffle: one that is an operand of `||` or `?:` would be skipped by some. */
+static void expect_shuffles_alone(lib_arena *arena, const char *text) {
+    static const char call[] = "shuffle(", before[] = " = ";
+    const size_t length = sizeof before - 1;
+    for (const char *at = strstr(text, call); at; at = strstr(at + 1, call))
+        if ((size_t)(at - text) < length || strncmp(at - length, before, length) != 0)
+            lib_raise(arena->scope, DLC_INTERNAL, "a shuffle inside an expression: %.80s", at);
+}
+
 void sources_add(lib_arena *arena, const tir_kernel *kernel) {
     lib_text text;
     lib_text_init(&text, arena);
     cuda_emit(kernel, 0, &text);
-    if (text.length == 0 || count == HASHES / 2 || !is_new(text.data)) return;
+    if (text.length == 0) return;
+    expect_shuffles_alone(arena, text.data);
+    if (count == HASHES / 2 || !is_new(text.data)) return;
     if (count == capacity) sources = realloc(sources, (size_t)(capacity = 2 * capacity + 64) * sizeof *sources);
     lib_text_init(&text, arena);
     cuda_emit(kernel, count, &text);

@@ -109,6 +109,37 @@ static void test_strides_and_slots(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* All blocks of a phase are one launch, if the kernel has no local scratch: launches of as many blocks as there are multiprocessors would take
+ * most of a map's time. */
+static void test_blocks_are_one_launch(void **state) {
+    (void)state;
+    enum { MANY = 1 << 18 };
+    static float x[MANY];
+    static const char text[] = "graph {\n  input x: f32[262144]\n  y = neg(x)\n  output \"y\" = y\n}\n";
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    int64_t shape = MANY;
+    DLTensor in = {.data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = &shape};
+    for (int i = 0; i < MANY; i++) x[i] = (float)i;
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    assert_int_equal(dlc_graph_parse(context, text, sizeof text - 1, &g), DLC_OK);
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    dlc_output_slot slot = {0};
+    const int before = f->driver->launches;
+    if (dlc_run(program, NULL, (const DLTensor *const[]){&in}, 1, &slot, 1) != DLC_OK)
+        fail_msg("%s; %s", dlc_error_message(context), f->driver->message);
+    assert_int_equal(f->driver->launches - before, 1);
+    const float *y = slot.managed->dl_tensor.data;
+    for (int i = 0; i < MANY; i++) assert_true(y[i] == -x[i]);
+    slot.managed->deleter(slot.managed);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_true(fakes_are_empty(f));
+}
+
 /* A tensor without elements has no place on the device, nor has a constant that is precomputed. */
 static void test_nothing(void **state) {
     (void)state;
@@ -551,7 +582,7 @@ int main(void) {
         cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
         cmocka_unit_test(test_any_memory),     cmocka_unit_test(test_compile_threads),
         cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_alignment),      cmocka_unit_test(test_blocks_are_one_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
