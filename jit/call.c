@@ -211,7 +211,9 @@ static dlc_status make_output(jit_boundary *c, int o, const int64_t *shape, lib_
     dlc_output_slot *slot = &c->outputs[o];
     bool on_device = false;
     for (int i = 0; i < c->input_count; i++) on_device = on_device || jit_is_on_device(context, c->inputs[i]);
-    if (on_device) return jit_device_tensor(context, wanted, shape, &slot->managed, error);
+    if (on_device)
+        return jit_device_tensor(context, wanted->name, wanted->shape->dtype, wanted->rank, shape, &slot->managed,
+                                 error);
     slot->managed = jit_result_new(context, wanted->shape->dtype, wanted->rank, shape);
     return slot->managed ? DLC_OK
                          : lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: output %s", c->caller, wanted->name);

@@ -34,20 +34,20 @@ static dlc_status allocate_alone(dlc_context *context, size_t size, void **memor
     return status;
 }
 
-dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
+dlc_status jit_device_tensor(dlc_context *context, const char *name, dlc_dtype dtype, int rank, const int64_t *shape,
                              DLManagedTensorVersioned **result, lib_error *error) {
     device_tensor *tensor = lib_allocate_zeroed(&context->allocator, sizeof *tensor, _Alignof(device_tensor));
-    if (!tensor) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: output %s", argument->name);
+    if (!tensor) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: tensor %s", name);
     tensor->context = context;
-    memcpy(tensor->shape, shape, (size_t)argument->rank * sizeof *shape);
-    lib_strides_compact(argument->rank, shape, tensor->strides);
+    if (rank) memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
+    lib_strides_compact(rank, shape, tensor->strides);
     tensor->managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .manager_ctx = tensor,
         .deleter = delete_tensor,
         .dl_tensor = {.device = {(DLDeviceType)context->target->runtime->device_type, context->ordinal},
-                      .ndim = argument->rank,
-                      .dtype = argument->dtype,
+                      .ndim = rank,
+                      .dtype = lib_dtype_to_dlpack(dtype),
                       .shape = tensor->shape,
                       .strides = tensor->strides}};
     dlc_status status =
@@ -58,6 +58,19 @@ dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument,
     } else {
         lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
     }
+    return status;
+}
+
+dlc_status jit_device_transfer(dlc_context *context, const DLTensor *to, const DLTensor *from, lib_error *error) {
+    const size_t bytes = lib_tensor_bytes(from);
+    const target_copy kind = jit_is_on_device(context, to) ? TARGET_COPY_TO_DEVICE : TARGET_COPY_TO_HOST;
+    jit_session s;
+    if (!bytes) return DLC_OK;
+    LIB_TRY(jit_session_begin(&s, context, NULL, error));
+    const jit_device_running run = {.session = &s, .error = error};
+    dlc_status status = jit_device_copy(&run, kind, lib_tensor_data(to), lib_tensor_data(from), bytes);
+    if (status == DLC_OK) status = s.runtime->synchronise(s.stream, error);
+    jit_session_end(&s, status != DLC_OK);
     return status;
 }
 

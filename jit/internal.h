@@ -495,9 +495,6 @@ void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status
 
 /* device_call.c: a run with checked tensors; with c->event it may still be in progress when this returns. */
 dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error);
-/* Allocates a compact tensor on the device. */
-dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
-                             DLManagedTensorVersioned **tensor, lib_error *error);
 /* device.c: the device's copy of a constant's bytes. `kept`: the bytes live as long as the program. Raises. */
 void *jit_device_constant(jit_build *build, const void *host, size_t size, bool kept);
 

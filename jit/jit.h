@@ -345,6 +345,11 @@ void jit_device_constants_free(dlc_program *program);
 void jit_device_forget(const jit_plan *plan, const jit_frame *frame); /* frees the frame's batches */
 void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
+/* device_call.c: allocates a compact tensor on the device. */
+dlc_status jit_device_tensor(dlc_context *context, const char *name, dlc_dtype dtype, int rank, const int64_t *shape,
+                             DLManagedTensorVersioned **tensor, lib_error *error);
+/* device_call.c: copies between compact tensors of one size, of which one is on the device and the other in host memory. */
+dlc_status jit_device_transfer(dlc_context *context, const DLTensor *to, const DLTensor *from, lib_error *error);
 /* host.c: opens the CPU target for a device's context; DLC_UNSUPPORTED when it is not built in. */
 dlc_status jit_host_find(dlc_context *context, const jit_host **host, lib_error *error);
 void jit_host_close(dlc_context *context);

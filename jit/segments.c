@@ -77,7 +77,8 @@ static DLManagedTensorVersioned *new_tensor(segment_run *r, const jit_argument *
     DLManagedTensorVersioned *tensor = NULL;
     lib_error error;
     if (on_device) {
-        if (jit_device_tensor(context, argument, sizes, &tensor, &error) != DLC_OK)
+        if (jit_device_tensor(context, argument->name, argument->shape->dtype, argument->rank, sizes, &tensor,
+                              &error) != DLC_OK)
             lib_raise_error(r->work->scope, &error);
         return tensor;
     }

@@ -440,8 +440,9 @@ static dlc_status check_run(dlc_trainer *trainer, const char *call, const train_
                             const dlc_output_slot *outputs, int output_count) {
     lib_error error;
     if (trainer->lost)
-        return refuse(trainer, call,
-                      "the state was lost in a step that failed after it had begun: dlc_trainer_load a checkpoint");
+        return refuse(
+            trainer, call,
+            "the state was lost in a call that failed after it had begun to write it: dlc_trainer_load a checkpoint");
     if (options && options->struct_size != sizeof *options)
         return refuse(trainer, call, "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)");
     if (options && options->event) return refuse(trainer, call, "options.event must be NULL");
@@ -487,15 +488,43 @@ static dlc_status cut(dlc_trainer *trainer, int input, const DLTensor *whole) {
     return DLC_OK;
 }
 
-static void give_outputs(train_program *program, dlc_output_slot *outputs, int output_count, dlc_status status) {
+static void drop(DLManagedTensorVersioned **tensor) {
+    if (*tensor) (*tensor)->deleter(*tensor);
+    *tensor = NULL;
+}
+
+/* Of what the library allocated, in host memory: a run allocates where its inputs are, and the state may be on the device though no tensor of
+ * the batch is there. */
+static dlc_status bring_outputs(dlc_trainer *trainer, const char *call, train_program *program,
+                                const DLTensor *const *batch, int count) {
+    for (int i = 0; i < count; i++)
+        if (jit_is_on_device(trainer->context, batch[i])) return DLC_OK;
+    for (uint32_t o = 0; o < program->outputs.count; o++) {
+        dlc_output_slot *slot = &program->out[program->first_output + (int)o];
+        DLManagedTensorVersioned *there = slot->managed;
+        if (!there || !jit_is_on_device(trainer->context, &there->dl_tensor)) continue;
+        const dlc_status status = jit_train_read(trainer, call, &there->dl_tensor, &slot->managed);
+        drop(&there);
+        if (status != DLC_OK) return status;
+    }
+    return DLC_OK;
+}
+
+/* Runs the program; its inputs and the slots of its own outputs are set. */
+static dlc_status run(dlc_trainer *trainer, const char *call, train_program *program, const dlc_run_options *options,
+                      const DLTensor *const *batch, int count, dlc_output_slot *outputs, int output_count) {
+    for (int o = 0; o < (int)program->outputs.count; o++)
+        program->out[program->first_output + o].tensor = output_count ? outputs[o].tensor : NULL;
+    dlc_status status = dlc_run(program->program, options, program->in, dlc_program_input_count(program->program),
+                                program->out, dlc_program_output_count(program->program));
+    if (status == DLC_OK && output_count) status = bring_outputs(trainer, call, program, batch, count);
     for (int o = 0; o < (int)program->outputs.count; o++) {
         dlc_output_slot *slot = &program->out[program->first_output + o];
-        if (output_count)
-            outputs[o].managed = status == DLC_OK ? slot->managed : NULL;
-        else if (status == DLC_OK && slot->managed)
-            slot->managed->deleter(slot->managed);
+        if (status != DLC_OK || !output_count) drop(&slot->managed);
+        if (output_count) outputs[o].managed = slot->managed;
         slot->managed = NULL;
     }
+    return status;
 }
 
 /* A tensor of rank 0 for a number. */
@@ -536,17 +565,13 @@ static dlc_status run_step(dlc_trainer *trainer, const dlc_run_options *options,
         number[i] = number_tensor(&numbers[i]);
         program->out[i].tensor = &number[i];
     }
-    for (int o = 0; o < (int)program->outputs.count; o++)
-        program->out[program->first_output + o].tensor = output_count ? outputs[o].tensor : NULL;
     for (uint32_t s = 0; s < trainer->states.count; s++) {
         train_state *state = &trainer->states.data[s];
         if (state->input >= 0) program->in[state->input] = &state->tensor->dl_tensor;
         if (state->output >= 0) program->out[state->output].tensor = &state->tensor->dl_tensor;
     }
-    const dlc_status status = dlc_run(program->program, &how, program->in, dlc_program_input_count(program->program),
-                                      program->out, dlc_program_output_count(program->program));
+    const dlc_status status = run(trainer, "dlc_trainer_step", program, &how, batch, count, outputs, output_count);
     trainer->lost = status != DLC_OK && begun;
-    give_outputs(program, outputs, output_count, status);
     if (options && options->begun) *options->begun = begun;
     return status;
 }
@@ -580,15 +605,12 @@ dlc_status dlc_trainer_evaluate(dlc_trainer *trainer, const dlc_run_options *opt
     DLTensor tensor = number_tensor(&number);
     for (int i = 0; i < count; i++) program->in[program->place.data[i]] = batch[i];
     if (program->first_output) program->out[0].tensor = &tensor;
-    for (int o = 0; o < (int)program->outputs.count; o++)
-        program->out[program->first_output + o].tensor = output_count ? outputs[o].tensor : NULL;
     for (uint32_t s = 0; s < trainer->states.count; s++) {
         const train_state *state = &trainer->states.data[s];
         if (state->evaluated >= 0) program->in[state->evaluated] = &state->tensor->dl_tensor;
     }
-    const dlc_status status = dlc_run(program->program, options, program->in, dlc_program_input_count(program->program),
-                                      program->out, dlc_program_output_count(program->program));
-    give_outputs(program, outputs, output_count, status);
+    const dlc_status status =
+        run(trainer, "dlc_trainer_evaluate", program, options, batch, count, outputs, output_count);
     if (status == DLC_OK && loss) *loss = number;
     return status;
 }

@@ -34,7 +34,7 @@ typedef struct train_state {
     dlc_parameter_options initial;
     /* number among the inputs, and outputs, of the step, and among the inputs of evaluation; -1: none */
     int input, output, evaluated;
-    /* owned */
+    /* owned; NUMBER: in host memory; others on the context's device, if it has one */
     DLManagedTensorVersioned *tensor;
 } train_state;
 
@@ -75,7 +75,7 @@ struct dlc_trainer {
     train_program step, evaluation;
     /* that is being built; NULL: none */
     dlc_graph *graph;
-    /* a step began and failed: the state is partly that of the next step */
+    /* a call that writes the state began and failed: it is partly that from before */
     bool lost;
 };
 
@@ -117,6 +117,9 @@ void jit_train_build_evaluation(dlc_trainer *trainer, dlc_training_function *bui
 
 /* train_state.c: the tensors as they begin. Raises. */
 void jit_train_begin_state(dlc_trainer *trainer);
+/* A copy in host memory of a compact tensor there or on the device; *copy is NULL after a failure, which is recorded for `call`. */
+dlc_status jit_train_read(dlc_trainer *trainer, const char *call, const DLTensor *from,
+                          DLManagedTensorVersioned **copy);
 
 /* optimizers.c */
 /* Finds the optimiser and its settings, checks the rate. Raises. */

@@ -68,6 +68,34 @@ static void begin_averages(dlc_trainer *trainer) {
     }
 }
 
+/* Copies between compact tensors, of which one may be on the context's device. */
+static dlc_status transfer(dlc_trainer *trainer, const DLTensor *to, const DLTensor *from, lib_error *error) {
+    if (jit_is_on_device(trainer->context, to) || jit_is_on_device(trainer->context, from))
+        return jit_device_transfer(trainer->context, to, from, error);
+    lib_tensor_copy(to, from);
+    return DLC_OK;
+}
+
+/* With a device the state lives there, so that steps and evaluations copy none of it; the trainer's numbers, which every step reports, stay in
+ * host memory. */
+static void move_to_device(dlc_trainer *trainer) {
+    for (uint32_t s = 0; s < trainer->states.count; s++) {
+        train_state *state = &trainer->states.data[s];
+        DLManagedTensorVersioned *const here = state->tensor, *there = NULL;
+        lib_error error;
+        if (state->kind == TRAIN_NUMBER) continue;
+        dlc_status status =
+            jit_device_tensor(trainer->context, state->name, state->dtype, state->rank, state->shape, &there, &error);
+        if (status == DLC_OK) {
+            state->tensor = there;
+            status = transfer(trainer, &there->dl_tensor, &here->dl_tensor, &error);
+            here->deleter(here);
+        }
+        if (status != DLC_OK)
+            lib_raise(trainer->arena.scope, status, "dlc_trainer_create: %s: %s", state->name, error.message);
+    }
+}
+
 void jit_train_begin_state(dlc_trainer *trainer) {
     const uint32_t count = trainer->states.count;
     int *random = LIB_NEW_ARRAY(&trainer->arena, int, count), randoms = 0;
@@ -87,6 +115,7 @@ void jit_train_begin_state(dlc_trainer *trainer) {
     if (randoms) draw(trainer, randoms, random);
     begin_averages(trainer);
     *(int64_t *)trainer->states.data[trainer->numbers.seed].tensor->dl_tensor.data = (int64_t)trainer->options.seed;
+    if (trainer->context->target->runtime) move_to_device(trainer);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------------------------ */
@@ -120,6 +149,20 @@ static dlc_status refuse(dlc_trainer *trainer, dlc_status status, const char *wh
     return jit_fail(trainer ? trainer->context : NULL, &error);
 }
 
+dlc_status jit_train_read(dlc_trainer *trainer, const char *call, const DLTensor *from,
+                          DLManagedTensorVersioned **copy) {
+    lib_error error;
+    dlc_dtype dtype;
+    lib_dtype_from_dlpack(from->dtype, &dtype);
+    *copy = jit_result_new(trainer->context, dtype, from->ndim, from->shape);
+    const dlc_status status = *copy ? transfer(trainer, &(*copy)->dl_tensor, from, &error)
+                                    : lib_fail(&error, DLC_OUT_OF_MEMORY, "%s: memory was refused", call);
+    if (status == DLC_OK) return DLC_OK;
+    if (*copy) (*copy)->deleter(*copy);
+    *copy = NULL;
+    return jit_fail(trainer->context, &error);
+}
+
 dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DLManagedTensorVersioned **tensor) {
     dlc_status status;
     if (tensor) *tensor = NULL;
@@ -129,10 +172,20 @@ dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DLManagedT
     const train_state *state = state_named(trainer, "dlc_trainer_tensor", name, &status);
     if (!state) return status;
     GRAPH_CALL(trainer->context, LIB_STACK_CALL);
-    *tensor = jit_result_new(trainer->context, state->dtype, state->rank, state->shape);
-    if (!*tensor) return refuse(trainer, DLC_OUT_OF_MEMORY, "dlc_trainer_tensor: memory was refused");
-    lib_tensor_copy(&(*tensor)->dl_tensor, &state->tensor->dl_tensor);
-    return DLC_OK;
+    return jit_train_read(trainer, "dlc_trainer_tensor", &state->tensor->dl_tensor, tensor);
+}
+
+/* Replaces a tensor of the state that is on the device; the tensor in host memory may have any strides. */
+static dlc_status replace_there(dlc_trainer *trainer, const train_state *state, const DLTensor *tensor) {
+    lib_error error;
+    GRAPH_CALL(trainer->context, LIB_STACK_CALL);
+    DLManagedTensorVersioned *compact = jit_result_new(trainer->context, state->dtype, state->rank, state->shape);
+    if (!compact) return refuse(trainer, DLC_OUT_OF_MEMORY, "dlc_trainer_set: memory was refused");
+    lib_tensor_copy(&compact->dl_tensor, tensor);
+    const dlc_status status = transfer(trainer, &state->tensor->dl_tensor, &compact->dl_tensor, &error);
+    compact->deleter(compact);
+    trainer->lost = trainer->lost || status != DLC_OK;
+    return status == DLC_OK ? DLC_OK : jit_fail(trainer->context, &error);
 }
 
 dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTensor *tensor) {
@@ -148,6 +201,7 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
                  "dlc_trainer_set: %s: the tensor has another type or shape, no data, or is not in host memory", name);
         return jit_fail(trainer->context, &error);
     }
+    if (jit_is_on_device(trainer->context, &state->tensor->dl_tensor)) return replace_there(trainer, state, tensor);
     lib_tensor_copy(&state->tensor->dl_tensor, tensor);
     return DLC_OK;
 }
@@ -158,13 +212,22 @@ static dlc_status save(dlc_trainer *trainer, lib_arena *arena, const char *path)
     const uint32_t count = trainer->states.count;
     const char **names = LIB_NEW_ARRAY(arena, const char *, count);
     const DLTensor **tensors = LIB_NEW_ARRAY(arena, const DLTensor *, count);
-    for (uint32_t s = 0; s < count; s++) {
+    DLManagedTensorVersioned **copies = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, count);
+    dlc_status status = DLC_OK;
+    for (uint32_t s = 0; status == DLC_OK && s < count; s++) {
         names[s] = trainer->states.data[s].name;
         tensors[s] = &trainer->states.data[s].tensor->dl_tensor;
+        if (!jit_is_on_device(trainer->context, tensors[s])) continue;
+        status = jit_train_read(trainer, "dlc_trainer_save", tensors[s], &copies[s]);
+        if (copies[s]) tensors[s] = &copies[s]->dl_tensor;
     }
     const char *keys[] = {"format", "optimizer", "update"},
                *notes[] = {format, trainer->optimizer.name, trainer->optimizer.update};
-    return dlc_file_write_safetensors(trainer->context, path, (int)count, names, tensors, 3, keys, notes);
+    if (status == DLC_OK)
+        status = dlc_file_write_safetensors(trainer->context, path, (int)count, names, tensors, 3, keys, notes);
+    for (uint32_t s = 0; s < count; s++)
+        if (copies[s]) copies[s]->deleter(copies[s]);
+    return status;
 }
 
 static const char *noted(dlc_file *file, const char *key) {
@@ -216,19 +279,24 @@ static dlc_status load(dlc_trainer *trainer, lib_arena *arena, const char *path)
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
         read_checkpoint(trainer, arena, file, path, tensor);
-        for (uint32_t s = 0; s < count; s++)
-            lib_tensor_copy(&trainer->states.data[s].tensor->dl_tensor, &tensor[s]->dl_tensor);
+        trainer->lost = true; /* until all are copied */
+        for (uint32_t s = 0; s < count; s++) {
+            lib_error error;
+            if (transfer(trainer, &trainer->states.data[s].tensor->dl_tensor, &tensor[s]->dl_tensor, &error) != DLC_OK)
+                lib_raise(&scope, error.status, "dlc_trainer_load: %s: %s", trainer->states.data[s].name,
+                          error.message);
+        }
+        trainer->lost = false;
     }
     arena->scope = outer;
     for (uint32_t s = 0; s < count; s++)
         if (tensor[s]) tensor[s]->deleter(tensor[s]);
     dlc_file_destroy(file);
-    if (scope.error.status == DLC_OK) trainer->lost = false;
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(trainer->context, &scope.error);
 }
 
 /* Saves or loads, with an arena for the lists. */
-static dlc_status transfer(dlc_trainer *trainer, const char *path,
+static dlc_status use_file(dlc_trainer *trainer, const char *path,
                            dlc_status (*work)(dlc_trainer *trainer, lib_arena *arena, const char *path)) {
     GRAPH_CALL(trainer->context, LIB_STACK_CALL);
     lib_arena arena;
@@ -248,14 +316,14 @@ dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path) {
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_save: the trainer or the path is NULL");
     if (trainer->lost)
         return refuse(trainer, DLC_INVALID_ARGUMENT,
-                      "dlc_trainer_save: the state was lost in a step that failed after it had begun");
-    return transfer(trainer, path, save);
+                      "dlc_trainer_save: the state was lost in a call that failed after it had begun to write it");
+    return use_file(trainer, path, save);
 }
 
 dlc_status dlc_trainer_load(dlc_trainer *trainer, const char *path) {
     if (!trainer || !path)
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_load: the trainer or the path is NULL");
-    return transfer(trainer, path, load);
+    return use_file(trainer, path, load);
 }
 
 /* ---- order of data ------------------------------------------------------------------------------------------------------------------ */

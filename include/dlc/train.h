@@ -16,7 +16,8 @@
  *
  * State       Tensors with names, all of them saved and loaded: parameters "w"; for each slot of the optimiser "SLOT.w"; with an average
  *             "average.w"; carried values; and the trainer's numbers "trainer.step", "trainer.skipped", "trainer.seed", "trainer.scale",
- *             "trainer.good". They are in host memory; a device target copies them there and back in each step.
+ *             "trainer.good". On a device target they live on the device, but for the numbers, and are copied only by
+ *             dlc_trainer_tensor, _set, _save and _load.
  * Optimisers  DLC_OPTIMIZERS below, or the host's own, as text.
  * Order       The numbers of a step depend on the state, the batch, the options and the machine: not on the number of threads, nor on whether the
  *             state was saved and loaded in between. Random keys are functions of the seed and the number of the step.
@@ -200,8 +201,8 @@ typedef struct dlc_training_report {
 } dlc_training_report;
 #define DLC_TRAINING_REPORT_INIT DLC_OPTIONS_INIT(dlc_training_report)
 
-/* One step. batch[count]: the tensors of dlc_training_input. outputs[output_count]: slots as in dlc_run for the outputs of a step;
- * output_count 0: they are dropped. report, options may be NULL; options->event must be. The first step of a batch's shapes binds them. */
+/* One step. batch[count]: the tensors of dlc_training_input. outputs[output_count]: slots as in dlc_run for the outputs of a step (the library
+ * allocates them on the device if any tensor of the batch is there); output_count 0: they are dropped. report, options may be NULL; options->event must be. The first step of a batch's shapes binds them. */
 DLC_API dlc_status dlc_trainer_step(dlc_trainer *trainer, const dlc_run_options *options, const DLTensor *const *batch,
                                     int count, dlc_training_report *report, dlc_output_slot *outputs, int output_count);
 /* Loss and outputs of evaluation; *loss (may be NULL): NaN if the function has none for evaluation. */

@@ -721,12 +721,14 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t si
     if (!on_device(to, size)) return misuse(CUDA_ERROR_INVALID_VALUE, "a copy to what is no memory of the device");
     work w = {.kind = WORK_COPY, .to = (char *)(uintptr_t)to, .from = from, .size = size};
     if (!block_of((uintptr_t)from, size)) w.owned = memcpy(malloc(size), from, size);
+    control.to_device += size;
     return give(stream, &w);
 }
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
     BEGIN("cuMemcpyDtoHAsync_v2");
     if (!on_device(from, size)) return misuse(CUDA_ERROR_INVALID_VALUE, "a copy from what is no memory of the device");
+    control.to_host += size;
     return give(stream, &(work){.kind = WORK_COPY, .to = to, .from = (char *)(uintptr_t)from, .size = size});
 }
 
@@ -734,6 +736,7 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t si
     BEGIN("cuMemcpyDtoDAsync_v2");
     if (!on_device(from, size) || !on_device(to, size))
         return misuse(CUDA_ERROR_INVALID_VALUE, "a copy on the device of what is not there");
+    control.on_device += size;
     return give(stream,
                 &(work){.kind = WORK_COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .size = size});
 }

@@ -36,6 +36,8 @@ typedef struct fake_control {
     long contexts, streams, events, graphs, modules, pools, pinned, allocations, programs;
     size_t bytes;
     /* What happened. */
+    /* bytes copied to the device, from there to the host, and on the device */
+    size_t to_device, to_host, on_device;
     long launches, compilations, graph_launches, updates;
     /* compilations, at most */
     long at_once;
