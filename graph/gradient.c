@@ -8,6 +8,7 @@
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/notation.h"
+#include "graph/sweep.h"
 
 typedef struct way {
     graph *g;
@@ -320,6 +321,7 @@ void graph_rule_transpose_tangents(graph_rule *rule) {
     forward.out = moved;
     rule->op->jvp(&forward);
     way w = begin(g, rule->op->name, rule->maps, count, holder);
+    find_order(&w, rule->results, moved, true);
     walk_up(&w, rule->results, moved, rule->cotangent, count, holder, out);
     for (int k = rule->inputs; k-- > 0;)
         if (rule->wanted[k]) rule->out[k] = out[--count];
@@ -361,6 +363,7 @@ void graph_rule_transpose_cotangents(graph_rule *rule) {
     backward.out = back;
     rule->op->vjp(&backward);
     way w = begin(g, rule->op->name, rule->maps, count, holder);
+    find_order(&w, rule->inputs, back, true);
     walk_up(&w, rule->inputs, back, rule->tangent, count, holder, out);
     for (int r = 0, next = 0; r < rule->results; r++) {
         if (!cotangent[r]) continue;
@@ -427,9 +430,9 @@ static void go_up(way *w, uint32_t index) {
     for (int r = 0; r < node->results; r++) add_cotangent(w, node->op, expansion[r], cotangent[r]);
 }
 
+/* After find_order. */
 static void walk_up(way *w, int results, const graph_id *y, const graph_id *cotangents, int count, const graph_id *wrt,
                     graph_id *out) {
-    find_order(w, results, y, true);
     for (int i = 0; i < results; i++)
         if (y[i]) add_cotangent(w, graph_node_of(w->g, y[i])->op, y[i], cotangents[i]);
     for (uint32_t i = w->order.count; i-- > 0;) go_up(w, w->order.data[i]);
@@ -439,7 +442,14 @@ static void walk_up(way *w, int results, const graph_id *y, const graph_id *cota
 void graph_vjp(graph *g, const char *call, int results, const graph_id *y, const graph_id *cotangents, int count,
                const graph_id *wrt, graph_id *out) {
     way w = begin(g, call, NULL, count, wrt);
+    find_order(&w, results, y, true);
+    for (uint32_t i = 0; i < w.order.count; i++) {
+        const graph_node *node = &g->nodes.data[w.order.data[i]];
+        graph_mark_sweep(g, node->first, (uint32_t)node->results, GRAPH_SWEEP_FORWARD);
+    }
+    const graph_id first = g->values.count;
     walk_up(&w, results, y, cotangents, count, wrt, out);
+    graph_mark_sweep(g, first, g->values.count - first, GRAPH_SWEEP_BACKWARD);
 }
 
 /* ---- tangents, down ------------------------------------------------------------------------------------------------ */
@@ -526,7 +536,12 @@ void graph_jvp(graph *g, const char *call, int count, const graph_id *x, const g
     way w = begin(g, call, NULL, count, x);
     find_order(&w, results, y, false);
     for (int i = 0; i < count; i++) w.derivative[x[i] - w.first_value] = tangents[i];
-    for (uint32_t i = 0; i < w.order.count; i++) go_down(&w, w.order.data[i]);
+    for (uint32_t i = 0; i < w.order.count; i++) {
+        /* Tangents belong to the sweep of what they are tangents of. */
+        const graph_id above = g->nodes.data[w.order.data[i]].first, first = g->values.count;
+        go_down(&w, w.order.data[i]);
+        graph_mark_sweep(g, first, g->values.count - first, graph_sweep_marks(g, above));
+    }
     for (int i = 0; i < results; i++) out[i] = moves(&w, y[i]) ? w.derivative[y[i] - w.first_value] : 0;
 }
 

@@ -68,11 +68,13 @@ typedef struct graph_value {
 } graph_value;
 
 enum { GRAPH_ORIGINS_MAX = 8 };
-/* a list of names, see origin.h; compared as bytes */
+/* a list of names and marks, see origin.h; compared as bytes */
 typedef struct graph_origins {
     uint32_t count;
     /* 1: the list is truncated */
     uint32_t more;
+    /* marks of sweep.h */
+    uint32_t sweeps;
     /* ascending indices into graph->origin_names; 0 after the last */
     uint32_t name[GRAPH_ORIGINS_MAX];
 } graph_origins;

@@ -31,7 +31,7 @@ static uint32_t intern_list(graph *outer, const graph_origins *list) {
 
 /* Merges both lists in ascending order, truncated. */
 static graph_origins merge(const graph_origins *a, const graph_origins *b) {
-    graph_origins out = {.more = a->more | b->more};
+    graph_origins out = {.more = a->more | b->more, .sweeps = a->sweeps | b->sweeps};
     uint32_t i = 0, k = 0;
     while (i < a->count || k < b->count) {
         bool from_a = k == b->count || (i < a->count && a->name[i] <= b->name[k]);
@@ -54,6 +54,10 @@ uint32_t graph_origin_named(graph *g, const char *name) {
     return intern_list(outer, &list);
 }
 
+uint32_t graph_origin_swept(graph *g, uint32_t sweeps) {
+    return intern_list(graph_outermost(g), &(graph_origins){.sweeps = sweeps});
+}
+
 uint32_t graph_origins_join(graph *g, uint32_t a, uint32_t b) {
     graph *outer = graph_outermost(g);
     if (a == b || !b) return a;
@@ -73,6 +77,7 @@ uint32_t graph_origins_import(graph *to, const graph *from, uint32_t list) {
         made = merge(&made, &one);
     }
     made.more = source->origins.data[list].more;
+    made.sweeps = source->origins.data[list].sweeps;
     return intern_list(outer, &made);
 }
 

@@ -2,7 +2,7 @@
  *
  * graph_value.called is a value's own name. Its origins are the names of the host's values that it implements: a pass that
  * replaces values passes their names on to the new ones (graph_walk_record), so that a kernel can be traced back to the host's
- * graph. Names and lists are stored without duplicates in the outermost graph. */
+ * graph. A list also has the marks of its values' part of a training step (sweep.h). Names and lists are stored without duplicates in the outermost graph. */
 #ifndef GRAPH_ORIGIN_H
 #define GRAPH_ORIGIN_H
 
@@ -10,6 +10,8 @@
 
 /* The list with only this name. */
 uint32_t graph_origin_named(graph *g, const char *name);
+/* The list with no name and these marks of sweep.h. */
+uint32_t graph_origin_swept(graph *g, uint32_t sweeps);
 /* The union of both lists, truncated to the names that were given first. */
 uint32_t graph_origins_join(graph *g, uint32_t a, uint32_t b);
 /* Copies a list of another graph to `to`. */

@@ -8,6 +8,7 @@
  *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
  *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
  *     name y "own" from "a", "b"                  # the value's own name and its origins (origin.h); name y: y is both
+ *     forward:                                    # what follows is of this sweep (sweep.h), until the next label: backward:, update:
  *     output y                                    # output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. A sub-graph may use values that enclosing graphs define before it: each becomes
@@ -17,6 +18,7 @@
 #include "graph/capture.h"
 #include "graph/internal.h"
 #include "graph/origin.h"
+#include "graph/sweep.h"
 
 #include <math.h>
 
@@ -38,6 +40,8 @@ typedef struct printer {
     /* hash of a name -> the value that is printed with it */
     lib_map used;
     int indent;
+    /* [nodes] their sweeps; NULL: none are printed */
+    const uint8_t *sweeps;
     /* set where a constant was shortened; NULL: all bytes are printed */
     bool *elided;
 } printer;
@@ -95,8 +99,11 @@ static void line(printer *p) {
 
 static void print_graph(printer *p);
 
-static void print_subgraph(printer *p, const graph *inner) {
+/* A sub-graph in one sweep is not labelled. */
+static void print_subgraph(printer *p, const graph_node *node, const graph *inner) {
     printer nested = {.text = p->text, .g = inner, .indent = p->indent, .elided = p->elided};
+    const unsigned within = p->sweeps ? p->sweeps[node - p->g->nodes.data] : 0;
+    if (!within || graph_sweeps_are_many(within)) nested.sweeps = graph_sweeps(p->text->arena, inner, 0);
     print_graph(&nested);
 }
 
@@ -104,7 +111,7 @@ static void print_attribute(printer *p, const graph_node *node, int i) {
     const graph_attribute_spec *spec = &node->op->attribute[i];
     lib_text_format(p->text, "%s=", spec->name);
     if (spec->kind == GRAPH_ATTR_SUBGRAPH)
-        print_subgraph(p, p->g->subgraphs.data[node->attribute[i].integer]);
+        print_subgraph(p, node, p->g->subgraphs.data[node->attribute[i].integer]);
     else
         graph_attribute_print(p->text, p->g, spec, &node->attribute[i]);
 }
@@ -213,8 +220,8 @@ static void print_names(printer *p, const graph_node *node) {
     for (int r = 0; r < node->results; r++) {
         graph_id id = node->first + (graph_id)r;
         const graph_value *value = &p->g->values.data[id];
-        if (!value->origins && !value->called) continue;
         const graph_origins none = {0}, *list = value->origins ? &outer->origins.data[value->origins] : &none;
+        if (!list->count && !list->more && !value->called) continue;
         const char *printed = printed_name(p, id);
         bool only = list->count == 1 && value->called && outer->origin_names.data[list->name[0]] == value->called;
         line(p);
@@ -270,8 +277,14 @@ static void print_graph(printer *p) {
         lib_text_add(p->text, " ");
         lib_text_quoted(p->text, g->constraints.data[i].message);
     }
+    unsigned sweep = 0;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         line(p);
+        if (p->sweeps && p->sweeps[i] && p->sweeps[i] != sweep) {
+            sweep = p->sweeps[i];
+            lib_text_format(p->text, "%s:", graph_sweeps_text(sweep));
+            line(p);
+        }
         print_node(p, &g->nodes.data[i]);
         print_names(p, &g->nodes.data[i]);
     }
@@ -282,14 +295,14 @@ static void print_graph(printer *p) {
 }
 
 void graph_print(lib_text *text, const graph *g) {
-    printer p = {.text = text, .g = g};
+    printer p = {.text = text, .g = g, .sweeps = graph_sweeps(text->arena, g, 0)};
     print_graph(&p);
     lib_text_add(text, "\n");
 }
 
 bool graph_print_elided(lib_text *text, const graph *g) {
     bool elided = false;
-    printer p = {.text = text, .g = g, .elided = &elided};
+    printer p = {.text = text, .g = g, .sweeps = graph_sweeps(text->arena, g, 0), .elided = &elided};
     print_graph(&p);
     lib_text_add(text, "\n");
     return elided;
@@ -322,6 +335,8 @@ typedef struct parser {
     uint32_t bound_count, bound_capacity;
     /* line of the statement */
     int line;
+    /* of the label before it; 0: there is none */
+    unsigned sweep;
 } parser;
 
 static graph_id find_value(const parser *p, const char *name) {
@@ -582,9 +597,33 @@ static void parse_definition(parser *p) {
     for (uint32_t i = 0; i < names.count; i++) bind_name(p, names.data[i], first + i);
 }
 
+/* "backward:", "forward and backward:". False: not a label. */
+static bool parse_label(parser *p) {
+    lib_lexer ahead = *p->lexer;
+    unsigned sweep = 0, next;
+    do {
+        next = lib_lexer_accept(&ahead, "forward")    ? GRAPH_SWEEP_FORWARD
+               : lib_lexer_accept(&ahead, "backward") ? GRAPH_SWEEP_BACKWARD
+               : lib_lexer_accept(&ahead, "update")   ? GRAPH_SWEEP_UPDATE
+                                                      : 0;
+        sweep |= next;
+    } while (next && lib_lexer_accept(&ahead, "and"));
+    if (!next || !lib_lexer_accept(&ahead, ":")) return false;
+    *p->lexer = ahead;
+    p->sweep = sweep;
+    return true;
+}
+
+/* Marks the values from `first` on as the label says; what depends on derivatives, or has some inside, needs no mark. */
+static void mark(parser *p, graph_id first) {
+    if (p->sweep == GRAPH_SWEEP_FORWARD || p->sweep == GRAPH_SWEEP_BACKWARD)
+        graph_mark_sweep(p->g, first, p->g->values.count - first, p->sweep);
+}
+
 static void parse_statements(parser *p) {
     lib_lexer_expect(p->lexer, "{");
     while (!lib_lexer_accept(p->lexer, "}")) {
+        const graph_id first = p->g->values.count;
         p->line = p->lexer->line;
         if (lib_lexer_accept(p->lexer, "symbol"))
             parse_symbol(p);
@@ -594,8 +633,9 @@ static void parse_statements(parser *p) {
             parse_input(p);
         else if (lib_lexer_accept(p->lexer, "output"))
             parse_output(p);
-        else if (!parse_names(p))
+        else if (!parse_label(p) && !parse_names(p))
             parse_definition(p);
+        mark(p, first);
     }
 }
 

@@ -483,6 +483,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     call->operations = request->operations;
     call->bytes = request->bytes;
     call->name = lib_arena_string(&build->plan->arena, region->name);
+    call->sweeps = jit_region_sweeps(build, region);
     call->origins = graph_origins_of_nodes(&build->plan->arena, build->bound, region->nodes, region->node_count);
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];

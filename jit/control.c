@@ -74,6 +74,8 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
         const jit_place place = source_place(build, node->input[operand]);
         if (place.kind == JIT_PLACE_CONSTANT) given[i] = place;
     }
+    const uint32_t number = (uint32_t)(node - build->bound->nodes.data);
+    const graph_region alone = {.nodes = &number, .node_count = 1, .outputs = &node->first, .output_count = 1};
     jit_build *nested = LIB_NEW(build->work, jit_build);
     *nested = (jit_build){.next = build->root->next,
                           .root = build->root,
@@ -83,6 +85,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .passing = build->passing,
                           .steady_from = is_loop(node) ? first_steady(build, node) : -1,
                           .bound = (graph *)(uintptr_t)sub,
+                          .within = jit_region_sweeps(build, &alone),
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,
                           .repeated = is_loop(node) && which == 1,

@@ -15,6 +15,8 @@ typedef struct dump {
     jit_build *build;
     /* name of the current branch; NULL: the graph itself */
     const char *branch;
+    /* by value of the current graph or branch: a region of the forward sweep writes it, one that is not of it reads it */
+    bool *kept;
     /* stage `dot`: number of graphs so far */
     uint32_t graphs;
     /* parts were elided, so that the text does not parse as a graph */
@@ -66,9 +68,27 @@ static void add_values(dump *d, const char *what, const graph_id *values, uint32
     lib_text_add(&d->text, "\n");
 }
 
+/* Does it run in the forward sweep, whatever else it computes? */
+static bool is_forward(dump *d, const graph_region *region) {
+    return jit_region_sweeps(d->build, region) & GRAPH_SWEEP_FORWARD;
+}
+
+static void find_kept(dump *d) {
+    const graph *g = d->build->bound;
+    bool *forward = LIB_NEW_ARRAY(d->work, bool, (size_t)g->values.count + 1);
+    d->kept = LIB_NEW_ARRAY(d->work, bool, (size_t)g->values.count + 1);
+    for (uint32_t r = 0; r < d->build->regions.count; r++) {
+        const graph_region *region = &d->build->regions.data[r];
+        for (uint32_t o = 0; o < region->output_count; o++) forward[region->outputs[o]] = is_forward(d, region);
+        for (uint32_t i = 0; i < region->input_count; i++)
+            if (forward[region->inputs[i]] && !is_forward(d, region)) d->kept[region->inputs[i]] = true;
+    }
+}
+
 static void region_nodes(dump *d, const graph_region *region) {
-    lib_text_format(&d->text, "%s %s%s\n", region_kinds[region->kind], region->name ? region->name : "",
-                    jit_region_origins(d->build, region));
+    const unsigned sweeps = jit_region_sweeps(d->build, region);
+    lib_text_format(&d->text, "%s %s%s%s%s\n", region_kinds[region->kind], region->name ? region->name : "",
+                    jit_region_origins(d->build, region), sweeps ? ": " : "", graph_sweeps_text(sweeps));
     add_values(d, "reads ", region->inputs, region->input_count);
     for (uint32_t i = 0; i < region->node_count; i++) {
         lib_text_add(&d->text, "    ");
@@ -76,6 +96,11 @@ static void region_nodes(dump *d, const graph_region *region) {
         lib_text_add(&d->text, "\n");
     }
     add_values(d, "writes", region->outputs, region->output_count);
+    graph_id *kept = LIB_NEW_ARRAY(d->work, graph_id, (size_t)region->output_count + 1);
+    uint32_t count = 0;
+    for (uint32_t o = 0; o < region->output_count; o++)
+        if (d->kept[region->outputs[o]]) kept[count++] = region->outputs[o];
+    if (count) add_values(d, "keeps ", kept, count);
 }
 
 static tir_region *computation(dump *d, const graph_region *region) {
@@ -209,6 +234,7 @@ static void for_branches(dump *d, void (*visit)(dump *d)) {
 static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const graph_region *region)) {
     d->build->regions = jit_fuse(d->build);
     jit_find_sharing(d->build);
+    find_kept(d);
     if (d->branch) lib_text_format(&d->text, "%s# %s\n", d->text.length ? "\n" : "", d->branch);
     for (uint32_t r = 0; r < d->build->regions.count; r++) {
         const graph_region *region = &d->build->regions.data[r];
@@ -234,7 +260,8 @@ REGION_STAGE(dump_llvm, true, region_llvm)
 REGION_STAGE(dump_assembly, true, region_assembly)
 REGION_STAGE(dump_source, true, region_source)
 
-/* ---- Graphviz: regions are clusters. A node that several regions compute appears in each of them. */
+/* ---- Graphviz: regions are clusters, within those of the sweeps. A node that several regions compute appears in each of them. Edges of values that
+ * the forward sweep keeps for others are red. */
 
 /* Prints text escaped for a quoted label. */
 static void dot_text(dump *d, const char *printed) {
@@ -282,7 +309,7 @@ static void dot_source(dump *d, uint32_t graph_number, uint32_t n) {
     lib_text_add(&d->text, "\"];\n");
 }
 
-static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_t *region_of) {
+static void dot_region(dump *d, uint32_t graph_number, uint32_t r) {
     static const char *const fill[] = {"#e8f0fe", "#ffffff", "#fde9d9", "#e6f4ea"};
     const graph *g = d->build->bound;
     const graph_region *region = &d->build->regions.data[r];
@@ -307,6 +334,12 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
         lib_text_add(&d->text, "\"];\n");
     }
     lib_text_add(&d->text, "  }\n");
+}
+
+static void dot_edges(dump *d, uint32_t graph_number, uint32_t r, const uint32_t *region_of) {
+    const graph *g = d->build->bound;
+    const graph_region *region = &d->build->regions.data[r];
+    const bool forward = is_forward(d, region);
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &g->nodes.data[region->nodes[i]];
         for (int k = 0; k < node->inputs; k++) {
@@ -320,17 +353,54 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
             else
                 dot_origin(d, graph_number, region_of, node->input[k]);
             lib_text_format(&d->text, " -> g%u_r%u_n%u%s;\n", graph_number, r, region->nodes[i],
-                            inside ? "" : " [penwidth=2]");
+                            inside                                ? ""
+                            : !forward && d->kept[node->input[k]] ? " [penwidth=2, color=\"#d93025\"]"
+                                                                  : " [penwidth=2]");
         }
     }
+}
+
+/* The regions of each set of sweeps in a cluster of their own. */
+static void dot_regions(dump *d, uint32_t graph_number) {
+    for (unsigned sweeps = 0; sweeps < GRAPH_SWEEPS; sweeps++) {
+        bool open = false;
+        for (uint32_t r = 0; r < d->build->regions.count; r++) {
+            if (jit_region_sweeps(d->build, &d->build->regions.data[r]) != sweeps) continue;
+            if (sweeps && !open)
+                lib_text_format(&d->text,
+                                "  subgraph cluster_g%u_s%u { label=\"%s\"; style=dashed; color=\"#5f6368\";\n",
+                                graph_number, sweeps, graph_sweeps_text(sweeps));
+            open = sweeps != 0;
+            dot_region(d, graph_number, r);
+        }
+        if (open) lib_text_add(&d->text, "  }\n");
+    }
+}
+
+/* What the graph or branch is, and what its forward sweep keeps. */
+static void dot_title(dump *d) {
+    int64_t bytes = 0;
+    uint32_t kept = 0;
+    for (graph_id v = 1; v < d->build->bound->values.count; v++) {
+        if (!d->kept[v]) continue;
+        bytes += (int64_t)jit_value_bytes(d->build, v);
+        kept++;
+    }
+    if (!d->branch && !kept) return;
+    lib_text_format(&d->text, "  labelloc=t; label=\"%s", d->branch ? d->branch : "");
+    if (kept)
+        lib_text_format(&d->text, "%sforward keeps %u values of %lld bytes", d->branch ? ", " : "", kept,
+                        (long long)bytes);
+    lib_text_add(&d->text, "\";\n");
 }
 
 static void dot_graph(dump *d) {
     const graph *g = d->build->bound;
     uint32_t number = d->graphs++;
-    if (d->branch)
-        lib_text_format(&d->text, "  subgraph cluster_g%u { label=\"%s\"; color=\"#5f6368\";\n", number, d->branch);
     d->build->regions = jit_fuse(d->build);
+    find_kept(d);
+    if (d->branch) lib_text_format(&d->text, "  subgraph cluster_g%u { color=\"#5f6368\";\n", number);
+    dot_title(d);
     uint32_t *region_of = LIB_NEW_ARRAY(d->work, uint32_t, g->values.count + 1);
     bool *used = LIB_NEW_ARRAY(d->work, bool, g->nodes.count + 1);
     memset(region_of, 0xFF, (g->values.count + 1) * sizeof *region_of);
@@ -346,7 +416,8 @@ static void dot_graph(dump *d) {
         if (used[n] && (graph_is_input(&g->nodes.data[n]) || graph_is_constant(&g->nodes.data[n])) &&
             region_of[g->nodes.data[n].first] == UINT32_MAX)
             dot_source(d, number, n);
-    for (uint32_t r = 0; r < d->build->regions.count; r++) dot_region(d, number, r, region_of);
+    dot_regions(d, number);
+    for (uint32_t r = 0; r < d->build->regions.count; r++) dot_edges(d, number, r, region_of);
     for (uint32_t o = 0; o < g->outputs.count; o++) {
         const char *name = g->output_names.data[o];
         lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"", number, o);
@@ -455,6 +526,15 @@ static double total_ns(jit_plan *plan) {
     return total;
 }
 
+/* Adds the times of the plan's kernels, by their sweeps. */
+static void add_sweeps(jit_plan *plan, double ns[GRAPH_SWEEPS]) {
+    for (int c = 0; c < plan->call_count; c++)
+        ns[plan->calls[c].sweeps] += (double)atomic_load(&plan->calls[c].profile_ns);
+    for (int s = 0; s < plan->step_count; s++)
+        for (int b = 0; b < 2; b++)
+            if (plan->steps[s].branch[b]) add_sweeps(plan->steps[s].branch[b], ns);
+}
+
 /* The target model's prediction for a region's kernel; false: the target has no model. */
 static bool predict(dump *d, const graph_region *region, const jit_call *call, target_cost *cost) {
     dlc_context *context = d->program->context;
@@ -499,7 +579,8 @@ static void add_call_profile(dump *d, jit_call *call, const graph_region *region
                         "-", 0, "-", "-");
     if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.cycles / clock / 1e3);
     if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_cycles / clock * runs / ns);
-    lib_text_format(&d->text, "  %s%s\n", call->name, call->origins);
+    lib_text_format(&d->text, "  %s%s%s%s\n", call->name, call->origins, call->sweeps ? ": " : "",
+                    graph_sweeps_text(call->sweeps));
 }
 
 /* The next region of this kind from *at on; NULL: none. `name`: the name of a call's kernel, since some regions have no call. */
@@ -552,6 +633,10 @@ static void dump_profile(dump *d) {
         d->build = NULL;
     }
     add_profile(d, d->plan, total);
+    double ns[GRAPH_SWEEPS] = {0};
+    add_sweeps(d->plan, ns);
+    for (unsigned s = 1; s < GRAPH_SWEEPS && total > 0; s++)
+        if (ns[s] > 0) lib_text_format(&d->text, "%5.1f %%  %s\n", 100 * ns[s] / total, graph_sweeps_text(s));
 }
 
 /* ---- which stages there are */

@@ -3,6 +3,7 @@
 #define JIT_INTERNAL_H
 
 #include "graph/origin.h"
+#include "graph/sweep.h"
 #include "jit/jit.h"
 
 #include <stdio.h>
@@ -129,6 +130,11 @@ typedef struct jit_build {
     /* in `work`; of a branch: a sub-graph */
     graph *bound;
     graph_regions regions;
+    /* [nodes] of the graph `swept`, see graph/sweep.h; NULL: there are no derivatives */
+    const uint8_t *sweeps;
+    const graph *swept;
+    /* of a branch: the sweeps of its node; else 0 */
+    unsigned within;
     /* [values] the same bytes in every run */
     bool *constant;
     /* [values] in a loop's branch: a loop-invariant input that is not a constant */
@@ -396,6 +402,13 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
 /* For messages: " of a, b", the names of the values that the region computes, or "". */
 static inline const char *jit_region_origins(const jit_build *build, const graph_region *region) {
     return graph_origins_of_nodes(build->work, build->bound, region->nodes, region->node_count);
+}
+
+/* The parts of a training step to which the region belongs, see graph/sweep.h; 0: there are no derivatives. */
+static inline unsigned jit_region_sweeps(jit_build *build, const graph_region *region) {
+    if (build->swept != build->bound) build->sweeps = graph_sweeps(build->work, build->bound, build->within);
+    build->swept = build->bound;
+    return graph_region_sweeps(build->bound, build->sweeps, region);
 }
 
 /* Bytes of a value of the bound graph, for the parameters' current values. Raises on overflow. */

@@ -74,6 +74,8 @@ typedef struct jit_call {
     const char *name;
     /* " of a, b": the names of the values that it computes, or "" */
     const char *origins;
+    /* see graph/sweep.h */
+    unsigned sweeps;
     /* [result_count], which are its last slots */
     const jit_watched *results;
     int result_count;

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <dlc/files.h>
+#include <dlc/gradient.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -57,6 +58,107 @@ static void test_profile_times(void **state) {
                          5);
         assert_true(share == 100 && least == 1 && median == 4.75 && mean == 5.625 && runs == 4);
         dlc_text_free(context, text);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- the parts of a training step */
+
+/* Two layers, a step down the gradient: outputs loss, w, v. */
+static dlc_graph *build_step(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(4), SIZE(8))), gradient[2];
+    dlc_value w[] = {dlc_input(g, "w", DLC_F32, 2, DIMS(SIZE(8), SIZE(16))),
+                     dlc_input(g, "v", DLC_F32, 2, DIMS(SIZE(16), SIZE(3)))};
+    dlc_value y = dlc_matmul(dlc_tanh(dlc_matmul(x, w[0])), w[1]), loss = dlc_mean(dlc_mul(y, y), 0, NULL);
+    dlc_gradient(loss, 2, w, gradient);
+    dlc_output(g, "loss", loss);
+    for (int i = 0; i < 2; i++)
+        dlc_output(g, NULL, dlc_sub(w[i], dlc_mul(gradient[i], dlc_exp(dlc_scalar(g, DLC_F32, -3)))));
+    return g;
+}
+
+/* The text says which part is which, also after it was parsed. */
+static void check_labels(dlc_context *context, const dlc_graph *g) {
+    char *text, *again;
+    dlc_graph *parsed;
+    OK(context, dlc_graph_print(g, &text));
+    const char *forward = strstr(text, "\n  forward:\n"), *backward = strstr(text, "\n  backward:\n"),
+               *update = strstr(text, "\n  update:\n");
+    CHECK(forward && backward && update && forward < strstr(text, "tanh") && strstr(text, "tanh") < backward);
+    CHECK(backward < update && !strstr(backward, "tanh") && strstr(update, "sub(w, "));
+    OK(context, dlc_graph_parse(context, text, strlen(text), &parsed));
+    OK(context, dlc_graph_print(parsed, &again));
+    assert_string_equal(text, again);
+    dlc_text_free(context, text);
+    dlc_text_free(context, again);
+    dlc_graph_destroy(parsed);
+}
+
+static int count_of(const char *text, const char *what) {
+    int count = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) count++;
+    return count;
+}
+
+/* Each kernel takes as long as any other; shares are those of the numbers of kernels. */
+static void check_shares(const char *text) {
+    static const char *const parts[] = {"forward",
+                                        "backward",
+                                        "forward and backward",
+                                        "update",
+                                        "forward and update",
+                                        "backward and update",
+                                        "forward, backward and update"};
+    const int kernels = count_of(text, " runs ");
+    int known = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char of_kernel[64], line[64];
+        snprintf(of_kernel, sizeof of_kernel, ": %s\n", parts[i]);
+        const int count = count_of(text, of_kernel);
+        snprintf(line, sizeof line, "\n%5.1f %%  %s\n", 100.0 * count / kernels, parts[i]);
+        if (!strstr(text, line) != !count) failed("expected a line \"%s\" in\n%s", line, text);
+        known += count;
+    }
+    if (known != kernels || strstr(text, ": forward\n") == NULL) failed("kernels of no part in\n%s", text);
+}
+
+static void test_sweeps(void **state) {
+    (void)state;
+    const int64_t *shapes[] = {SHAPE(4, 8), SHAPE(8, 16), SHAPE(16, 3)};
+    static const int ranks[] = {2, 2, 2};
+    static float x[4 * 8], w[8 * 16], v[16 * 3];
+    for (int t = 0; t < TARGETS; t++) {
+        stepped clock = {1, 1000};
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.clock_ns = look;
+        options.clock_user = &clock;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_graph *g = build_step(context);
+        check_labels(context, g);
+        dlc_program *program = compile(context, g);
+        dlc_program_profile(program, 1);
+        tensor tx, tw, tv;
+        dlc_output_slot out[3] = {{0}};
+        OK(context,
+           dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, 4, 8), F32(&tw, w, 8, 16), F32(&tv, v, 16, 3)}, 3,
+                   out, 3));
+        for (int o = 0; o < 3; o++) out[o].managed->deleter(out[o].managed);
+        static const char *const stages[] = {"profile", "regions", "dot"};
+        for (int s = 0; s < 3; s++) {
+            char *text;
+            OK(context, dlc_program_dump(program, stages[s], shapes, ranks, 3, &text));
+            if (s == 0) check_shares(text);
+            if (s == 1) CHECK(strstr(text, ": backward") && strstr(text, "\n  keeps  "));
+            /* red: what the forward part keeps; each part in a frame */
+            if (s == 2)
+                CHECK(strstr(text, "label=\"forward keeps ") && strstr(text, "#d93025") &&
+                      strstr(text, "{ label=\"forward"));
+            dlc_text_free(context, text);
+        }
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }
@@ -544,11 +646,17 @@ static void test_stops_inside(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_profile_times),        cmocka_unit_test(test_progress_counts_kernels),
-        cmocka_unit_test(test_constants_are_elided), cmocka_unit_test(test_taps),
-        cmocka_unit_test(test_taps_change_nothing),  cmocka_unit_test(test_taps_refused),
-        cmocka_unit_test(test_taps_on_threads),      cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_compare_specials),     cmocka_unit_test(test_stops_where_it_begins),
+        cmocka_unit_test(test_profile_times),
+        cmocka_unit_test(test_sweeps),
+        cmocka_unit_test(test_progress_counts_kernels),
+        cmocka_unit_test(test_constants_are_elided),
+        cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_taps_change_nothing),
+        cmocka_unit_test(test_taps_refused),
+        cmocka_unit_test(test_taps_on_threads),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_compare_specials),
+        cmocka_unit_test(test_stops_where_it_begins),
         cmocka_unit_test(test_stops_inside),
     };
     return cmocka_run_group_tests_name("debugging", tests, NULL, NULL);

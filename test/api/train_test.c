@@ -53,6 +53,11 @@ static void test_micro_batches(void **state) {
             if (micro) read_state(context, trainer, "mean", mean);
             /* 7 rows are not a multiple of 3 */
             if (micro) CHECK(step64(trainer, 7, NULL) == DLC_INVALID_ARGUMENT);
+            char *text;
+            OK(context, dlc_program_dump(dlc_trainer_program(trainer, true), "graph", NULL, NULL, 0, &text));
+            CHECK(strstr(text, micro ? "\n    backward:\n" : "\n  backward:\n") && strstr(text, "\n  update:\n"));
+            CHECK(!micro == !strstr(text, "\n  forward and backward:\n"));
+            dlc_text_free(context, text);
             dlc_trainer_destroy(trainer);
         }
         for (int i = 0; i < W; i++) CHECK(fabs(whole[i] - parts[i]) < 1e-12);
