@@ -16,4 +16,8 @@ graph *graph_extend(lib_arena *arena, const graph *bound);
 /* The region on other inputs: inputs[i] takes the place of region->inputs[i]. Its nodes are copied to g. Its layouts are not set. */
 graph_region graph_region_copy(graph *g, const graph_region *region, const graph_id *inputs);
 
+/* keep.c: a pass. What the backward sweep (sweep.h) reads is computed again by maps and moves from the values with the fewest bytes that suffice,
+ * which alone are kept. */
+graph *graph_keep_least(lib_arena *arena, const graph *g);
+
 #endif

@@ -1,5 +1,5 @@
-/* Parts of a training step, for dumps and profiles; no decision depends on them. dlc_gradient and its like mark what they differentiate and what they
- * emit among the origins of values (origin.h), which passes preserve. */
+/* Parts of a training step, for dumps, profiles, and what is kept (keep.c). dlc_gradient and its like mark what they differentiate and what they emit
+ * among the origins of values (origin.h), which passes preserve. */
 #ifndef GRAPH_SWEEP_H
 #define GRAPH_SWEEP_H
 

@@ -1,5 +1,6 @@
 /* Binding: shapes -> plan. The graph is re-emitted with the concrete sizes, simplified and cut into regions; each region's kernel
  * comes from the cache or is compiled; values get storage. The result is a list of steps that a run executes without decisions. */
+#include "graph/recompute.h"
 #include "jit/internal.h"
 
 bool jit_is_constant(void *user, graph_id value) {
@@ -159,6 +160,26 @@ static void take_front(jit_build *build, const graph *g, const int64_t *values, 
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }
 
+/* Takes the graph that keeps least for the backward sweep, if clearly less is then live at once: of a long chain of maps that are all computed again,
+ * hardly less is, and neither scratch nor what kernels overwrite is counted. */
+static void keep_least(jit_build *build) {
+    jit_build with = *build, without = *build;
+    graph *kept = graph_keep_least(build->front ? &build->front->arena : build->work, build->bound);
+    with.bound = kept;
+    with.variables = jit_variables(build->work, kept, build->param_values);
+    for (int k = 0; k < 2; k++) {
+        jit_build *tried = k ? &with : &without;
+        tried->root = tried;
+        tried->front = NULL;
+        jit_place_sources(tried);
+        jit_fuse(tried);
+    }
+    const int64_t before = jit_most_live(&without);
+    if (jit_most_live(&with) > before - before / 8) return;
+    build->bound = kept;
+    build->variables = with.variables;
+}
+
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn) {
     dlc_program *program = build->program;
     lib_arena *work = build->work;
@@ -170,12 +191,13 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     if (learn && g == program->graph && !(build->tier & JIT_TIER_BACKGROUND) && !program->options.memory_bytes)
         take_front(build, g, values, bound_to);
     const graph *bound = build->bound = build->front ? build->front->bound : NULL;
+    bool recomputes = false;
     if (!bound) {
         const graph *narrow = narrowed(work, program, g, values);
         if (g == program->graph && program->growth_count)
             narrow = graph_give_room(work, narrow, program->growth_count, program->growths);
         bound = build->bound = simplified(build->front ? &build->front->arena : work, narrow, bound_to);
-        if (build->front) build->front->bound = build->bound;
+        recomputes = program->options.recompute && g == program->graph;
     }
     /* values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order */
     build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
@@ -184,6 +206,9 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
         if (own != UINT32_MAX) build->param_values[s] = values[own];
     }
     build->variables = jit_variables(work, bound, build->param_values);
+    if (recomputes) keep_least(build);
+    if (build->front) build->front->bound = build->bound;
+    bound = build->bound;
     for (uint32_t c = 0; c < bound->constraints.count; c++)
         if (jit_dimension(build, bound->constraints.data[c].left) !=
             jit_dimension(build, bound->constraints.data[c].right))

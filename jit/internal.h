@@ -441,6 +441,8 @@ void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donatio
  * placed. Sets plan->arena_bytes and live_bytes. */
 void jit_plan_memory(jit_build *build);
 
+/* order.c: most bytes of the arena that are live at once, without kernels' scratch, if the regions run as they are listed. */
+int64_t jit_most_live(jit_build *build);
 /* recompute.c: while the arena of the main graph's plan is larger than memory_bytes, values are computed again. Raises
  * DLC_BUDGET_EXCEEDED. jit_plan_again (bind.c): drops the kernels and places of the build, and plans other regions of the same graph
  * as far. */

@@ -353,19 +353,32 @@ static const uint32_t *on_demand(const order *s) {
     return sequence;
 }
 
-void jit_order_regions(jit_build *build, bool thin) {
-    enum { NEGLIGIBLE = 32, BASES = 2, ORDERS = 6 };
-    static const int64_t most[ORDERS / BASES] = {-1, 0, INT64_MAX};
+/* Sets *listed to the order in which the regions are listed. */
+static order begin_with(jit_build *build, uint32_t **listed) {
     order s = {.build = build, .arena = build->passing ? build->passing : build->work, .count = build->regions.count};
     if (build->passing) lib_arena_reset(build->passing);
     s.region = lib_arena_array(s.arena, (size_t)s.count + 1, sizeof *s.region);
     s.root = LIB_NEW_ARRAY(s.arena, graph_id, build->bound->values.count + 1);
     s.value = lib_arena_array(s.arena, build->bound->values.count + 1, sizeof *s.value);
     collect(&s);
+    *listed = LIB_NEW_ARRAY(s.arena, uint32_t, (size_t)s.count + 1);
+    for (uint32_t r = 0; r < s.count; r++) (*listed)[r] = r;
+    return s;
+}
+
+int64_t jit_most_live(jit_build *build) {
+    uint32_t *listed;
+    const order s = begin_with(build, &listed);
+    return cost_of(&s, listed).most;
+}
+
+void jit_order_regions(jit_build *build, bool thin) {
+    enum { NEGLIGIBLE = 32, BASES = 2, ORDERS = 6 };
+    static const int64_t most[ORDERS / BASES] = {-1, 0, INT64_MAX};
+    uint32_t *listed;
+    order s = begin_with(build, &listed);
     begin(&s);
     find_followers(&s);
-    uint32_t *listed = LIB_NEW_ARRAY(s.arena, uint32_t, (size_t)s.count + 1);
-    for (uint32_t r = 0; r < s.count; r++) listed[r] = r;
     const uint32_t *const bases[] = {listed, on_demand(&s)};
     const uint32_t *best = listed;
     order_cost least = cost_of(&s, listed);

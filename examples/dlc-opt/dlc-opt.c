@@ -23,6 +23,7 @@ static void usage(void) {
         "  --schedule FILE     regions' own schedules, or choices for the rules, in the form in which `--print schedule` and\n"
         "                      `--print choices` show them\n"
         "  --strict            operators as they are written, each result rounded to its type (no_excess_precision)\n"
+        "  --recompute         keep fewer bytes for derivatives (dlc_compile_options)\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"
@@ -168,6 +169,7 @@ static bool parse_switch(options *o, const char *name) {
     if (strcmp(name, "--run") == 0) return o->run = true;
     if (strcmp(name, "--steps") == 0) return add_stages(o, "steps");
     if (strcmp(name, "--check") == 0) return o->run = o->check = true;
+    if (strcmp(name, "--recompute") == 0) return o->recompute = true;
     if (strcmp(name, "--winograd") == 0) return o->winograd = true;
     if (strcmp(name, "--strict") == 0) return o->strict = true;
     if (strcmp(name, "--values") == 0) return o->run = o->values = true;

@@ -32,7 +32,7 @@ typedef struct options {
     uint64_t seed;
     /* seconds of --time, of each candidate of --measure; 0: no timing */
     double seconds, measured;
-    bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
+    bool run, check, values, recompute, winograd, strict, tolerates /* --tolerance is given */;
 } options;
 
 /* Shapes of the graph's inputs under --dims, in the form that the public functions take. */

@@ -257,6 +257,7 @@ static bool measure(const options *o, dlc_context *context, dlc_program *program
 /* ---- choices ------------------------------------------------------------------------------------------------------- */
 
 void set_compile_options(const options *o, dlc_compile_options *compile) {
+    compile->recompute = o->recompute;
     compile->winograd = o->winograd;
     compile->no_excess_precision = o->strict;
 }

@@ -321,6 +321,11 @@ typedef struct dlc_compile_options {
      * a larger arena. If no recomputation suffices, binding fails with DLC_BUDGET_EXCEEDED, and the message has the least limit that
      * does. 0: none */
     size_t memory_bytes;
+    /* For the backward part of a training step, maps and moves are computed again from the values with the fewest bytes that suffice, and these
+     * alone are kept: of gelu, its operand in place of its result and its derivative. No contraction and no sum is computed twice. It is done
+     * where clearly less is live at once, before memory_bytes, and not inside of loops and branches. Derivatives are those that dlc_gradient and
+     * the like have made. Values of maps keep their bits; sums of other kernels may have another order */
+    bool recompute;
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 

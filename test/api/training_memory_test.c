@@ -200,6 +200,98 @@ static void test_random(void **state) {
     }
 }
 
+/* ---- recompute ------------------------------------------------------------------------------------------------------------ */
+
+/* Arena and live bytes, and the step's results, with and without. */
+static void compare_recomputed(dlc_context *context, make_model *make, uint32_t seed, double arena[2], double live[2]) {
+    float *results[2];
+    size_t count;
+    for (int again = 0; again < 2; again++) {
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        options.recompute = again;
+        training *t = make(context, seed);
+        dlc_program *program = compile_training(context, t, &options);
+        arena[again] = arena_of(context, t, program, &live[again]);
+        results[again] = step(context, t, program, &count);
+        dlc_program_destroy(program);
+        free(t);
+    }
+    compare_steps(results[1], results[0], count, false);
+    free(results[0]);
+    free(results[1]);
+}
+
+/* The part of the arena that is left, at most. Where contractions read all that the backward part needs, nothing is gained. */
+static void test_keeps_least(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        make_model *make;
+        double share;
+    } models[] = {{"mlp", small_mlp, 1},
+                  {"convolutions", small_conv_net, 1},
+                  {"transformer", small_transformer, 0.8},
+                  {"gates", small_gates, 1},
+                  {"recurrent", small_recurrent, 1}};
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        double arena[2], live[2], sum[2] = {0};
+        if (!context) continue;
+        for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+            compare_recomputed(context, models[m].make, 0, arena, live);
+            print_message("%s, %s: arena of %.0f bytes, recomputed %.0f, %.0f at once\n", all_targets[t],
+                          models[m].name, arena[0], arena[1], live[1]);
+            if (strcmp(all_targets[t], "cpu") == 0)
+                CHECK(arena[1] <= models[m].share * arena[0] && arena[1] <= 1.05 * live[1]);
+        }
+        for (uint32_t seed = 1; seed <= 12; seed++) {
+            compare_recomputed(context, random_graph, seed, arena, live);
+            for (int again = 0; again < 2; again++) sum[again] += arena[again];
+        }
+        print_message("%s, 12 random graphs: %.0f bytes, recomputed %.0f\n", all_targets[t], sum[0], sum[1]);
+        CHECK(strcmp(all_targets[t], "cpu") != 0 || sum[1] <= 0.9 * sum[0]);
+        dlc_context_destroy(context);
+    }
+}
+
+/* One graph for many sizes, and on threads: the same results. */
+static training *mlp_of_rows(dlc_context *context, uint32_t seed);
+static void test_keeps_least_of_sizes(void **state) {
+    (void)state;
+    static const int64_t rows[] = {64, 100, 1000, 65};
+    dlc_context_options settings = DLC_CONTEXT_OPTIONS_INIT;
+    settings.threads = 2;
+    dlc_context *context = open_context("cpu", &settings);
+    if (!context) return;
+    training *t[2];
+    dlc_program *program[2];
+    for (int again = 0; again < 2; again++) {
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        options.recompute = again;
+        t[again] = mlp_of_rows(context, 0);
+        program[again] = compile_training(context, t[again], &options);
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        float *results[2];
+        double arena[2], live;
+        size_t count;
+        for (int again = 0; again < 2; again++) {
+            t[again]->shape[0][0] = t[again]->shape[1][0] = rows[i];
+            results[again] = step(context, t[again], program[again], &count);
+            arena[again] = arena_of(context, t[again], program[again], &live);
+        }
+        compare_steps(results[1], results[0], count, false);
+        CHECK(arena[1] <= 0.8 * arena[0]);
+        free(results[0]);
+        free(results[1]);
+    }
+    for (int again = 0; again < 2; again++) {
+        dlc_program_destroy(program[again]);
+        free(t[again]);
+    }
+    dlc_context_destroy(context);
+}
+
 /* Each set of sizes is made to fit; those that cannot are refused, and the program goes on. */
 static training *mlp_of_rows(dlc_context *context, uint32_t seed) {
     (void)seed;
@@ -416,6 +508,8 @@ int main(void) {
         cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_maps_keep_bits),
         cmocka_unit_test(test_around_loops),
+        cmocka_unit_test(test_keeps_least),
+        cmocka_unit_test(test_keeps_least_of_sizes),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_kept),
