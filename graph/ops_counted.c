@@ -247,6 +247,10 @@ static void expand_unique_along(graph_expand *e) {
     e->result[0] = graph_gather(g, e->input[0], indices, axis);
 }
 
+/* Rules would be those of the expansion, whose `cut` counts a size of its own: derivatives would have another size than the row's results. */
+static const char use_gather[] =
+    "its size is counted in the run, and the node would be counted twice: use gather of x at the index of the first of "
+    "each, which is a result";
 #define SORTED_ATTRIBUTE                                                 \
     {                                                                    \
         "sorted", GRAPH_ATTR_BOOL, NULL, "true",                         \
@@ -266,6 +270,7 @@ static const graph_op row_unique = {
     .attribute = {COUNTED_SIZE, SORTED_ATTRIBUTE},
     .infer = infer_unique,
     .expand = expand_unique,
+    .refused = use_gather,
     .doc =
         "The different elements of x in ascending order [size], as sort orders them: NaN last, and all NaN are one (without "
         "`sorted` in the order of their first occurrence); the index "
@@ -287,6 +292,7 @@ static const graph_op row_unique_along = {
                   SORTED_ATTRIBUTE},
     .infer = infer_unique_along,
     .expand = expand_unique_along,
+    .refused = use_gather,
     .doc =
         "The different slices x[.., i, ..] along an axis, as x with `size` in the place of the axis' size. They are compared by their "
         "elements in row-major order, the first that differs decides; elements as in unique: NaN last and one, both zeros one. "

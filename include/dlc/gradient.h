@@ -20,7 +20,8 @@
  * Zeros       A value that does not influence the loss has derivative exactly 0: the side that a select does not take, padding, masked
  *             elements, also where the operator's derivative is infinite or NaN, and in derivatives of derivatives.
  * Memory      What derivatives read is kept from where it is computed. dlc_recompute (<dlc/ops.h>) calls a sub-graph of which only the operands
- *             are kept; dlc_compile_options.memory_bytes computes values again wherever it takes the least time, until a limit is kept.
+ *             are kept; of dlc_compile_options, `recompute` keeps the values with the fewest bytes from which maps compute the others, and
+ *             memory_bytes computes values again wherever it takes the least time, until a limit is kept.
  * Order       Derivatives that meet in one value are added in an order that depends on the graph alone.
  * Errors      The first mistake is recorded in the graph, and results are poisoned: values of different graphs, of a destroyed graph, of a
  *             graph around a sub-graph; wrong shapes or types; DLC_UNSUPPORTED for an operator without a derivative, with the way to it:

@@ -562,6 +562,12 @@ static void through_host_function(dlc_context *context, dlc_graph *g, dlc_value 
     dlc_custom_call(g, 1, &x, "hosts", 1, SHAPE(DLC_F32), 1, SHAPE(1), 1, DIMS(SIZE(3)), 1, &y);
     gradient_of(sum(dlc_exp(y)), x);
 }
+static void through_unique(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    dlc_value y[4];
+    dlc_unique(x, 1, DIMS(SYMBOL("different")), 4, y);
+    gradient_of(sum(y[0]), x);
+}
 static void null_results(dlc_context *context, dlc_graph *g, dlc_value x) {
     (void)context, (void)g;
     dlc_gradient(sum(x), 1, &x, NULL);
@@ -602,6 +608,7 @@ static const mistake mistakes[] = {
     {"cotangent's shape", "dlc_vjp: cotangent 0 is f32[4], expected f32[3]", DLC_INVALID_ARGUMENT, wrong_cotangent},
     {"tangent's type", "dlc_jvp: tangent 0 is f64[3], expected f32[3]", DLC_INVALID_ARGUMENT, wrong_tangent_type},
     {"a host function", "<- exp <- custom_call <- x", DLC_UNSUPPORTED, through_host_function},
+    {"a counted size", "use gather of x at the index of the first of each", DLC_UNSUPPORTED, through_unique},
     {"results at NULL", "dlc_gradient: results are NULL", DLC_INVALID_ARGUMENT, null_results},
     {"a negative count", "dlc_gradient: -1 values variable at a count below 0", DLC_INVALID_ARGUMENT, negative_count},
     {"an integer result", "dlc_mixed_precision: result 0 (i) is i32[3], expected a float type or c64",
