@@ -208,26 +208,51 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------------------------- */
 
+/* Writes a file of tensors, of those that are on the device through copies. */
+static dlc_status write_tensors(dlc_trainer *trainer, lib_arena *arena, const char *call, const char *path, int count,
+                                const char *const *names, const DLTensor **tensors, int notes, const char *const *keys,
+                                const char *const *texts) {
+    DLManagedTensorVersioned **copies = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, (size_t)count);
+    dlc_status status = DLC_OK;
+    for (int t = 0; status == DLC_OK && t < count; t++) {
+        if (!jit_is_on_device(trainer->context, tensors[t])) continue;
+        status = jit_train_read(trainer, call, tensors[t], &copies[t]);
+        if (copies[t]) tensors[t] = &copies[t]->dl_tensor;
+    }
+    if (status == DLC_OK)
+        status = dlc_file_write_safetensors(trainer->context, path, count, names, tensors, notes, keys, texts);
+    for (int t = 0; t < count; t++)
+        if (copies[t]) copies[t]->deleter(copies[t]);
+    return status;
+}
+
 static dlc_status save(dlc_trainer *trainer, lib_arena *arena, const char *path) {
     const uint32_t count = trainer->states.count;
     const char **names = LIB_NEW_ARRAY(arena, const char *, count);
     const DLTensor **tensors = LIB_NEW_ARRAY(arena, const DLTensor *, count);
-    DLManagedTensorVersioned **copies = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, count);
-    dlc_status status = DLC_OK;
-    for (uint32_t s = 0; status == DLC_OK && s < count; s++) {
+    for (uint32_t s = 0; s < count; s++) {
         names[s] = trainer->states.data[s].name;
         tensors[s] = &trainer->states.data[s].tensor->dl_tensor;
-        if (!jit_is_on_device(trainer->context, tensors[s])) continue;
-        status = jit_train_read(trainer, "dlc_trainer_save", tensors[s], &copies[s]);
-        if (copies[s]) tensors[s] = &copies[s]->dl_tensor;
     }
     const char *keys[] = {"format", "optimizer", "update"},
-               *notes[] = {format, trainer->optimizer.name, trainer->optimizer.update};
-    if (status == DLC_OK)
-        status = dlc_file_write_safetensors(trainer->context, path, (int)count, names, tensors, 3, keys, notes);
-    for (uint32_t s = 0; s < count; s++)
-        if (copies[s]) copies[s]->deleter(copies[s]);
-    return status;
+               *texts[] = {format, trainer->optimizer.name, trainer->optimizer.update};
+    return write_tensors(trainer, arena, "dlc_trainer_save", path, (int)count, names, tensors, 3, keys, texts);
+}
+
+static dlc_status save_weights(dlc_trainer *trainer, lib_arena *arena, const char *path) {
+    const uint32_t count = trainer->states.count;
+    const char **names = LIB_NEW_ARRAY(arena, const char *, count);
+    const DLTensor **tensors = LIB_NEW_ARRAY(arena, const DLTensor *, count);
+    int *place = LIB_NEW_ARRAY(arena, int, count), used = 0; /* by state: of a parameter in `tensors` */
+    for (uint32_t s = 0; s < count; s++) {
+        const train_state *state = &trainer->states.data[s];
+        if (state->kind == TRAIN_AVERAGE) tensors[place[state->parameter]] = &state->tensor->dl_tensor;
+        if (state->kind != TRAIN_PARAMETER && state->kind != TRAIN_CARRIED) continue;
+        place[s] = used;
+        names[used] = state->name;
+        tensors[used++] = &state->tensor->dl_tensor;
+    }
+    return write_tensors(trainer, arena, "dlc_trainer_save_weights", path, used, names, tensors, 0, NULL, NULL);
 }
 
 static const char *noted(dlc_file *file, const char *key) {
@@ -311,13 +336,20 @@ static dlc_status use_file(dlc_trainer *trainer, const char *path,
     return status;
 }
 
+static dlc_status save_with(dlc_trainer *trainer, const char *path, const char *call,
+                            dlc_status (*work)(dlc_trainer *trainer, lib_arena *arena, const char *path)) {
+    if (trainer && path && !trainer->lost) return use_file(trainer, path, work);
+    return refuse(trainer, DLC_INVALID_ARGUMENT, "%s: %s", call,
+                  trainer && path ? "the state was lost in a call that failed after it had begun to write it"
+                                  : "the trainer or the path is NULL");
+}
+
 dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path) {
-    if (!trainer || !path)
-        return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_save: the trainer or the path is NULL");
-    if (trainer->lost)
-        return refuse(trainer, DLC_INVALID_ARGUMENT,
-                      "dlc_trainer_save: the state was lost in a call that failed after it had begun to write it");
-    return use_file(trainer, path, save);
+    return save_with(trainer, path, "dlc_trainer_save", save);
+}
+
+dlc_status dlc_trainer_save_weights(dlc_trainer *trainer, const char *path) {
+    return save_with(trainer, path, "dlc_trainer_save_weights", save_weights);
 }
 
 dlc_status dlc_trainer_load(dlc_trainer *trainer, const char *path) {

@@ -23,7 +23,7 @@
  *             state was saved and loaded in between. Random keys are functions of the seed and the number of the step.
  * Failures    A step that is refused (a wrong batch, memory, a limit while shapes are bound) leaves the state as it was. A step that is cancelled,
  *             or fails, after it has begun to compute loses it: the state is partly that of the next step. Then steps, evaluations and
- *             dlc_trainer_save return DLC_INVALID_ARGUMENT with a message that says so, until dlc_trainer_load succeeds.
+ *             dlc_trainer_save* return DLC_INVALID_ARGUMENT with a message that says so, until dlc_trainer_load succeeds.
  * Threads     A trainer is used by one thread at a time. */
 #ifndef DLC_TRAIN_H
 #define DLC_TRAIN_H
@@ -222,6 +222,9 @@ DLC_API dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const
 
 /* The state as a .safetensors file, which appears under its name when it is complete (dlc_file_write_safetensors). */
 DLC_API dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path);
+/* What a program without a trainer needs, as a .safetensors file: parameters, or under their names their averages where there are averages, and carried
+ * values. dlc_trainer_load refuses it. */
+DLC_API dlc_status dlc_trainer_save_weights(dlc_trainer *trainer, const char *path);
 /* The state of a file of dlc_trainer_save by a trainer with the same parameters, carried values, optimiser and kinds of options. The file is
  * checked before anything is changed. DLC_PARSE_ERROR: damaged; DLC_INVALID_ARGUMENT: of another optimiser, or tensors that are missing, left over,
  * or of other shapes or types. */

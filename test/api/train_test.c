@@ -328,6 +328,55 @@ static void refused_load(dlc_context *context, dlc_trainer *trainer, const char 
     CHECK(state_bytes(context, trainer, after, sizeof after) == size && memcmp(before, after, size) == 0);
 }
 
+/* The file of weights has averages where there are averages, parameters, carried values; nothing else. */
+static void check_weights(dlc_context *context, dlc_trainer *trainer) {
+    dlc_file *file;
+    int expected = 0;
+    OK(context, dlc_trainer_save_weights(trainer, in_folder("w.safetensors")));
+    OK(context, dlc_file_open(context, in_folder("w.safetensors"), NULL, &file));
+    for (int i = 0; i < dlc_trainer_count(trainer); i++) {
+        const char *name = dlc_trainer_name(trainer, i);
+        char average[64];
+        DLManagedTensorVersioned *wanted, *got;
+        if (strchr(name, '.')) continue;
+        expected++;
+        snprintf(average, sizeof average, "average.%s", name);
+        if (dlc_trainer_tensor(trainer, average, &wanted) != DLC_OK)
+            OK(context, dlc_trainer_tensor(trainer, name, &wanted));
+        OK(context, dlc_file_tensor(file, name, &got));
+        const DLTensor *a = &wanted->dl_tensor, *b = &got->dl_tensor;
+        size_t size = a->dtype.bits / 8;
+        CHECK(a->ndim == b->ndim && a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits);
+        for (int d = 0; d < a->ndim; d++) {
+            CHECK(a->shape[d] == b->shape[d]);
+            size *= (size_t)a->shape[d];
+        }
+        CHECK(memcmp(a->data, b->data, size) == 0);
+        wanted->deleter(wanted);
+        got->deleter(got);
+    }
+    CHECK(expected >= 3 && dlc_file_count(file) == expected);
+    dlc_file_destroy(file);
+}
+
+static void test_weights(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    for (int averaged = 0; averaged < 2; averaged++) {
+        dlc_trainer_options options = resumed_options(11);
+        if (!averaged) options.average_decay = 0;
+        dlc_trainer *trainer = create(context, &resumed, &options);
+        for (int i = 0; i < 3; i++) OK(context, step32(trainer, NULL, 1, NULL));
+        check_weights(context, trainer);
+        refused_load(context, trainer, in_folder("w.safetensors"), DLC_INVALID_ARGUMENT,
+                     "not a file of dlc_trainer_save");
+        CHECK(dlc_trainer_save_weights(trainer, NULL) == DLC_INVALID_ARGUMENT);
+        dlc_trainer_destroy(trainer);
+    }
+    CHECK(dlc_trainer_save_weights(NULL, in_folder("w.safetensors")) == DLC_INVALID_ARGUMENT);
+    dlc_context_destroy(context);
+}
+
 static void test_damaged_checkpoints(void **state) {
     (void)state;
     static char bytes[1 << 16];
@@ -430,6 +479,7 @@ static void test_lost(void **state) {
     CHECK(dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
     CHECK(strstr(dlc_error_message(context), "the state was lost"));
     CHECK(dlc_trainer_save(trainer, in_folder("b.safetensors")) == DLC_INVALID_ARGUMENT);
+    CHECK(dlc_trainer_save_weights(trainer, in_folder("b.safetensors")) == DLC_INVALID_ARGUMENT);
     CHECK(dlc_trainer_evaluate(trainer, NULL, batch, 1, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
     OK(context, dlc_trainer_load(trainer, in_folder("a.safetensors")));
     OK(context, dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0));
@@ -475,7 +525,9 @@ static void test_initial(void **state) {
     transposed.dl.strides = transposed.strides;
     dlc_context *context = open_context("interp", NULL);
     dlc_trainer *trainer;
-    OK(context, dlc_trainer_create(context, build_initial, &transposed.dl, NULL, &trainer));
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    options.average_decay = 0.5;
+    OK(context, dlc_trainer_create(context, build_initial, &transposed.dl, &options, &trainer));
     read_state(context, trainer, "normal", n);
     read_state(context, trainer, "uniform", u);
     read_state(context, trainer, "constant", c);
@@ -488,12 +540,14 @@ static void test_initial(void **state) {
     CHECK(fabs(mean) < 0.15 && fabs(square - 4) < 0.4 && least < -1.9 && least >= -2 && most > 1.9 && most <= 2);
     for (int i = 0; i < 64; i++) CHECK(c[i] == -1.5);
     for (int i = 0; i < 6; i++) CHECK(got[i] == given[i % 3 * 2 + i / 3]);
-    /* a frozen one stays, and has no slots */
+    /* a frozen one stays, and has neither slots nor an average */
     OK(context, dlc_trainer_step(trainer, NULL, NULL, 0, NULL, NULL, 0));
     read_state(context, trainer, "tensor", got);
     for (int i = 0; i < 6; i++) CHECK(got[i] == given[i % 3 * 2 + i / 3]);
     DLManagedTensorVersioned *none;
     CHECK(dlc_trainer_tensor(trainer, "m.tensor", &none) == DLC_NOT_FOUND);
+    CHECK(dlc_trainer_tensor(trainer, "average.tensor", &none) == DLC_NOT_FOUND);
+    check_weights(context, trainer);
     dlc_trainer_destroy(trainer);
     dlc_context_destroy(context);
 }
@@ -675,6 +729,7 @@ static void test_refused_memory(void **state) {
         atomic_store(&c.left, left);
         dlc_status status = dlc_trainer_save(trainer, in_folder("a.safetensors"));
         if (status == DLC_OK) status = dlc_trainer_load(trainer, in_folder("a.safetensors"));
+        if (status == DLC_OK) status = dlc_trainer_save_weights(trainer, in_folder("w.safetensors"));
         atomic_store(&c.left, -1);
         done = status == DLC_OK;
         if (!done && status != DLC_OUT_OF_MEMORY) failed("%d: %s", (int)status, dlc_error_message(context));
@@ -686,13 +741,13 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_micro_batches),  cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_lost),           cmocka_unit_test(test_initial),
-        cmocka_unit_test(test_order),          cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_precision),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_weights),       cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_initial),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("trainers", tests, make_folder, remove_folder);
 }
