@@ -462,7 +462,7 @@ $(example_cxx:examples/%.cpp=$(OUT)/bin/%): $(OUT)/bin/%: $(OUT)/examples/%.o $(
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-lstdc++)
 example_libs_ocr := -lpng
-$(OUT)/bin/classify: $(OUT)/examples/digits/network.o
+$(patsubst %,$(OUT)/bin/%,classify train): $(OUT)/examples/digits/network.o
 $(foreach e,$(filter-out dlc-opt $(basename $(notdir $(example_cxx))),$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public,$(example_libs_$(e)))))
 # dlc-opt runs programs by the library and has the passes over graphs, which no header offers, in itself.
 dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
@@ -488,9 +488,11 @@ examples-data:
 demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
+# The shipped weights: WEIGHTS=examples/data/digits_weights.safetensors.
+WEIGHTS ?= $(OUT)/digits_weights.safetensors
 demo-train: | setup-build
 	@$(MAKE) $(OUT)/bin/train
-	@$(OUT)/bin/train examples/data
+	@$(OUT)/bin/train examples/data $(WEIGHTS)
 
 # What bench/gpu.sh needs, in a folder that can be carried to a machine without compilers: no LLVM, no CUDA in it.
 gpu_programs := libdlc.so test/conformance/conformance test/cuda/hardware bench/bench bench/models/models bench/models/libmodels.so bin/digits
@@ -570,7 +572,7 @@ clean:
 
 define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
-  make demo-train     set up, build, train a network on the digits
+  make demo-train     set up, build, train the network of the digits, WEIGHTS=$(WEIGHTS)
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits

@@ -3,7 +3,7 @@
  *
  *   classify [MODEL.onnx [FOLDER]]               writes MODEL.onnx (default digits.onnx) and shows held-out digits with their scores;
  *                                                FOLDER holds the data (default examples/data)
- *   classify --numbers [MODEL.onnx [FOLDER]]     prints row, label and scores of 8 held-out digits, as digits_expected.txt has them */
+ *   classify --numbers [MODEL.onnx [FOLDER]]     prints row, label and scores of 8 held-out digits, as classify_expected.txt has them */
 #include "data.h"
 #include "digits/network.h"
 

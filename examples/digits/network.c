@@ -1,4 +1,4 @@
-/* The network of digits_train.py. */
+/* Network, [n, 1, 8, 8] to the scores of ten classes: convolution 1->16, ReLU; 16->32, ReLU, maximum of 2x2; 32->32, ReLU; 512->64, ReLU; 64->10. */
 #include "network.h"
 
 #include <stdio.h>
@@ -45,48 +45,65 @@ void digits_free(digits *d) {
 
 /* ---- network ------------------------------------------------------------------------------------------------------- */
 
-static dlc_value constant(dlc_graph *graph, const digits *d, const char *layer, const char *part) {
+typedef struct layers {
+    digits_weight *weight;
+    void *user;
+} layers;
+
+static dlc_value weight_of(const layers *l, const char *layer, const char *part, int rank, const int64_t *shape) {
     char name[32];
     snprintf(name, sizeof name, "%s.%s", layer, part);
-    return dlc_file_constant(graph, d->weights, name); /* used in place in the mapped file */
+    return l->weight(l->user, name, rank, shape);
 }
 
-/* 3x3, padded by 1, weights [out, in, 3, 3]; bias [out] seen as [out, 1, 1] so that it broadcasts over the pixels. */
-static dlc_value convolution(dlc_graph *graph, const digits *d, dlc_value x, const char *layer) {
-    dlc_value weight = constant(graph, d, layer, "weight");
-    dlc_value bias = constant(graph, d, layer, "bias");
+/* 3x3, padded by 1; bias [out] seen as [out, 1, 1] so that it broadcasts over the pixels. */
+static dlc_value convolution(const layers *l, dlc_value x, const char *layer, int64_t in, int64_t out) {
+    dlc_value weight = weight_of(l, layer, "weight", 4, (int64_t[]){out, in, 3, 3});
+    dlc_value bias = weight_of(l, layer, "bias", 1, &out);
     dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
     options.low_count = options.high_count = 2;
     options.low = options.high = (const int64_t[]){1, 1};
-    dlc_dim per_channel[] = {dlc_value_dim(weight, 0), {1, NULL}, {1, NULL}};
+    dlc_dim per_channel[] = {{out, NULL}, {1, NULL}, {1, NULL}};
     return dlc_relu(dlc_add(dlc_convolution_with(x, weight, &options), dlc_reshape(bias, 3, per_channel)));
 }
 
-static dlc_value dense(dlc_graph *graph, const digits *d, dlc_value x, const char *layer) {
-    return dlc_linear(x, constant(graph, d, layer, "weight"), constant(graph, d, layer, "bias"));
+static dlc_value dense(const layers *l, dlc_value x, const char *layer, int64_t in, int64_t out) {
+    dlc_value weight = weight_of(l, layer, "weight", 2, (int64_t[]){in, out});
+    return dlc_linear(x, weight, weight_of(l, layer, "bias", 1, &out));
 }
 
-dlc_value digits_network(dlc_graph *graph, const digits *d, dlc_value pixels) {
-    dlc_dim n = dlc_value_dim(pixels, 0);
+dlc_value digits_network(dlc_graph *graph, dlc_value pixels, digits_weight *weight, void *user) {
+    const layers l = {weight, user};
     dlc_max_pool_options every_other = DLC_MAX_POOL_OPTIONS_INIT;
     every_other.stride_count = 2;
     every_other.stride = (const int64_t[]){2, 2};
 
     dlc_value x = dlc_div(pixels, dlc_scalar(graph, DLC_F32, 16));
-    x = convolution(graph, d, x, "conv1");                              /* [n, 16, 8, 8] */
-    x = convolution(graph, d, x, "conv2");                              /* [n, 32, 8, 8] */
+    x = convolution(&l, x, "conv1", 1, 16);                             /* [n, 16, 8, 8] */
+    x = convolution(&l, x, "conv2", 16, 32);                            /* [n, 32, 8, 8] */
     x = dlc_max_pool_with(x, 2, (const int64_t[]){2, 2}, &every_other); /* [n, 32, 4, 4] */
-    x = convolution(graph, d, x, "conv3");
-    x = dlc_reshape(x, 2, (const dlc_dim[]){n, {512, NULL}});
-    x = dlc_relu(dense(graph, d, x, "dense1")); /* [n, 64] */
-    return dense(graph, d, x, "dense2");        /* [n, 10] */
+    x = convolution(&l, x, "conv3", 32, 32);
+    x = dlc_reshape(x, 2, (const dlc_dim[]){dlc_value_dim(x, 0), {512, NULL}});
+    x = dlc_relu(dense(&l, x, "dense1", 512, 64)); /* [n, 64] */
+    return dense(&l, x, "dense2", 64, DIGITS_CLASSES);
+}
+
+typedef struct opened {
+    dlc_graph *graph;
+    dlc_file *file;
+} opened;
+
+static dlc_value constant(void *user, const char *name, int rank, const int64_t *shape) {
+    const opened *o = user;
+    (void)rank, (void)shape;                           /* the file says them */
+    return dlc_file_constant(o->graph, o->file, name); /* used in place in the mapped file */
 }
 
 dlc_graph *digits_graph(dlc_context *context, const digits *d) {
     dlc_graph *graph;
     if (dlc_graph_create(context, &graph) != DLC_OK) return NULL;
     dlc_value pixels = dlc_input(graph, "pixels", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
-    dlc_value scores = digits_network(graph, d, pixels);
+    dlc_value scores = digits_network(graph, pixels, constant, &(opened){graph, d->weights});
     dlc_output(graph, "class", dlc_arg_max(scores, 1));
     dlc_output(graph, "scores", scores);
     return graph;

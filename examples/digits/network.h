@@ -1,4 +1,4 @@
-/* The digits: data, weights, and the network as a graph. Separate from the program so that a test builds the same network. */
+/* The digits: data, weights, and the network as a graph. Separate from the program since a test and the training build the same network. */
 #ifndef DIGITS_NETWORK_H
 #define DIGITS_NETWORK_H
 
@@ -20,11 +20,14 @@ digits *digits_load(const char *folder);
 dlc_status digits_open(dlc_context *context, digits *d, const char *folder);
 void digits_free(digits *d); /* before the context is destroyed */
 
-/* pixels [n, 1, 8, 8] as in the file -> the scores [n, 10] of the classes. The weights are borrowed from the
- * file: `d` outlives the graph and its programs. */
-dlc_value digits_network(dlc_graph *graph, const digits *d, dlc_value pixels);
+/* A weight of the network: "conv1.weight" ... "dense2.bias", f32. Weights of convolutions are [out, in, 3, 3], of dense layers [in, out], biases [out]. */
+typedef dlc_value digits_weight(void *user, const char *name, int rank, const int64_t *shape);
 
-/* The whole graph: input "pixels", outputs "class" [n] and "scores" [n, 10]. NULL: the context has no memory for a graph. */
+/* pixels [n, 1, 8, 8] as in digits.csv -> the scores [n, 10] of the classes */
+dlc_value digits_network(dlc_graph *graph, dlc_value pixels, digits_weight *weight, void *user);
+
+/* The whole graph: input "pixels", outputs "class" [n] and "scores" [n, 10]. Its weights are borrowed from the file: `d` outlives the graph and its
+ * programs. NULL: the context has no memory for a graph. */
 dlc_graph *digits_graph(dlc_context *context, const digits *d);
 /* A failure is reported on stderr. */
 dlc_status digits_compile(dlc_context *context, const digits *d, dlc_program **program);

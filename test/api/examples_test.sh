@@ -54,8 +54,10 @@ else
 fi
 "$bin/digits" examples/data >"$work/digits" 2>&1 && grep -q '^accuracy 9[789]\.[0-9] % on 450 held-out digits$' "$work/digits"
 report 'digits' $?
-"$bin/train" examples/data >"$work/train" 2>&1 && grep -q 'of 450 others 9[789]\.[0-9]* % are right$' "$work/train"
-report 'train' $?
+"$bin/train" examples/data "$work/digits_weights.safetensors" >"$work/train" 2>&1 &&
+    grep -q 'of 450 others 9[789]\.[0-9]* % are right$' "$work/train" && cp examples/data/digits.csv "$work" &&
+    "$bin/digits" "$work" | grep -q "^accuracy $(sed -n 's/.* others \([0-9.]*\).*/\1/p' "$work/train" | xargs printf '%.1f') %"
+report 'train, and digits with its weights' $?
 "$bin/train_text" README.md 2 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     2 ' "$work/text" &&
     "$bin/train_text" README.md 4 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     4 ' "$work/text"
 report 'train_text' $?
