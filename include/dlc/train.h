@@ -82,7 +82,7 @@ DLC_API dlc_value dlc_training_parameter(dlc_training *training, const char *nam
  * computes; zeros at the start, or by options->tensor, or (floats) by `initial`. A step must say what comes next. */
 DLC_API dlc_value dlc_training_carried(dlc_training *training, const char *name, dlc_dtype dtype, int rank,
                                        const int64_t *shape, const dlc_parameter_options *options);
-/* The carried value's next one, of its type and shape. For evaluation the call does nothing. */
+/* The carried value's next one, of its type and shape: in a step a symbol as its size does not fit. For evaluation the call does nothing. */
 DLC_API void dlc_training_carry(dlc_training *training, const char *name, dlc_value next);
 /* The key of this step for random operators, i64 of rank 0: dlc_dropout(x, dlc_training_key(t), 0.1). Several operators may have the same
  * key: each draws a stream of its own. For evaluation a constant. */

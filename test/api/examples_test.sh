@@ -61,6 +61,9 @@ report 'train, and digits with its weights' $?
 "$bin/train_text" README.md 2 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     2 ' "$work/text" &&
     "$bin/train_text" README.md 4 "$work/state.safetensors" >"$work/text" 2>&1 && grep -q '^step     4 ' "$work/text"
 report 'train_text' $?
+"$bin/train_lstm" README.md 2 "$work/lstm.safetensors" >"$work/text" 2>&1 && grep -q '^step     2 ' "$work/text" &&
+    "$bin/train_lstm" README.md 4 "$work/lstm.safetensors" >"$work/text" 2>&1 && grep -q '^step     4 ' "$work/text"
+report 'train_lstm' $?
 "$bin/digits" --graph examples/data >"$work/digits.txt"
 report 'digits --graph' $?
 
