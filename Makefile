@@ -462,7 +462,7 @@ $(example_cxx:examples/%.cpp=$(OUT)/bin/%): $(OUT)/bin/%: $(OUT)/examples/%.o $(
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-lstdc++)
 example_libs_ocr := -lpng
-$(patsubst %,$(OUT)/bin/%,classify train): $(OUT)/examples/digits/network.o
+$(patsubst %,$(OUT)/bin/%,classify fashion train): $(OUT)/examples/digits/network.o
 $(foreach e,$(filter-out dlc-opt $(basename $(notdir $(example_cxx))),$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public,$(example_libs_$(e)))))
 # dlc-opt runs programs by the library and has the passes over graphs, which no header offers, in itself.
 dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
@@ -583,7 +583,7 @@ define help_text
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*
-  make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
+  make examples-data  models and data of the examples ocr, vad, filetype, fashion, for EXAMPLES_DATA ($(EXAMPLES_DATA))
   make bench          measure; bench-short: a sample    make plots     of the last make bench
   make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size, SCHEDULES=50 random ones
   make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output

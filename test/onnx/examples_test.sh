@@ -51,7 +51,7 @@ check() {
         return
     fi
     EXAMPLES_DATA=$work/none "$bin/$example" "$@" >"$work/shown" 2>&1
-    [ $? = 77 ] && grep -q "$work/none/.* is not there: .make examples-data. fetches it .*63 MB to download" "$work/shown"
+    [ $? = 77 ] && grep -q "$work/none/.* is not there: .make examples-data. fetches it .*94 MB to download" "$work/shown"
     report "$example without data" $?
     "$bin/$example" --numbers "$@" >"$work/$example" 2>"$work/said"
     status=$?
