@@ -338,10 +338,12 @@ static dlc_status use_file(dlc_trainer *trainer, const char *path,
 
 static dlc_status save_with(dlc_trainer *trainer, const char *path, const char *call,
                             dlc_status (*work)(dlc_trainer *trainer, lib_arena *arena, const char *path)) {
+    lib_error error;
     if (trainer && path && !trainer->lost) return use_file(trainer, path, work);
-    return refuse(trainer, DLC_INVALID_ARGUMENT, "%s: %s", call,
-                  trainer && path ? "the state was lost in a call that failed after it had begun to write it"
-                                  : "the trainer or the path is NULL");
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: %s", call,
+             trainer && path ? "the state was lost in a call that failed after it had begun to write it"
+                             : "the trainer or the path is NULL");
+    return jit_fail(trainer ? trainer->context : NULL, &error);
 }
 
 dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path) {
