@@ -46,15 +46,6 @@ typedef struct folder {
     link *links;
 } folder;
 
-/* By value: number of readers, outputs included. */
-static uint32_t *count_readers(lib_arena *arena, const graph *g, const bool *live) {
-    uint32_t *readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
-    for (uint32_t i = 0; i < g->nodes.count; i++)
-        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) readers[g->nodes.data[i].input[k]]++;
-    for (uint32_t i = 0; i < g->outputs.count; i++) readers[g->outputs.data[i]]++;
-    return readers;
-}
-
 /* For each axis of the operands of a contraction the axis of the result; -1: it is contracted. */
 static void find_places(const graph *g, const graph_node *node, int64_t place[2][DLC_MAX_RANK]) {
     const int ranks[] = {graph_shape_of(g, node->input[0])->rank, graph_shape_of(g, node->input[1])->rank};
@@ -158,7 +149,7 @@ static void find_chains(lib_arena *arena, folder *f) {
     const graph *g = f->of;
     const bool *live = graph_live_nodes(arena, g);
     f->fixed = graph_fixed_nodes(arena, g);
-    f->readers = count_readers(arena, g, live);
+    f->readers = graph_count_readers(arena, g, live);
     f->links = LIB_NEW_ARRAY(arena, link, g->nodes.count + 1);
     for (uint32_t i = 0; i < g->nodes.count; i++)
         if (live[i] && !f->fixed[i]) find_link(f, i);
@@ -379,7 +370,7 @@ static graph_id factored_product(graph_walk *walk, const graph_node *node, const
 
 static void pass_factor(graph_walk *walk) {
     const bool *live = graph_live_nodes(walk->to->arena, walk->from);
-    const uint32_t *readers = count_readers(walk->to->arena, walk->from, live);
+    const uint32_t *readers = graph_count_readers(walk->to->arena, walk->from, live);
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
         if (!live[i]) continue;
         const graph_id result = factored_product(walk, &walk->from->nodes.data[i], readers);

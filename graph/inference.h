@@ -1,5 +1,5 @@
-/* The inference form of a network: rewrites whose results differ from those of the graph as it is written by roundings. They run
- * in dlc_compile, unless the host asks for operators as they are written (no_excess_precision), and before graph_split_init. */
+/* The inference form of a network: rewrites whose results differ from those of the graph as it is written by roundings. Unless the
+ * host asks for operators as they are written (no_excess_precision), they run in dlc_compile, before graph_split_init. */
 #ifndef GRAPH_INFERENCE_H
 #define GRAPH_INFERENCE_H
 
@@ -19,5 +19,8 @@ graph *graph_fold_factors(lib_arena *arena, const graph *g);
 /* After graph_simplify (factors.c): numbers that operands of contractions are multiplied by, and sums by which their rows are divided, are
  * applied to the results, so that fusion finds attention as exporters spell it out. */
 graph *graph_factor_products(lib_arena *arena, const graph *g);
+/* After graph_bind, since it depends on sizes (scattered.c): what is added to a value and 0 but where a scatter adds is scattered onto that value;
+ * g itself if it has no scatters. */
+graph *graph_scatter_onto_sums(lib_arena *arena, const graph *g);
 
 #endif

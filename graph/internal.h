@@ -86,6 +86,8 @@ void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
 /* By node, in `arena`: an output or an impure node depends on it, or it is impure or an input. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
+/* By value, in `arena`: number of live readers, outputs included. */
+uint32_t *graph_count_readers(lib_arena *arena, const graph *g, const bool *live);
 /* By node, in `arena`: operations per element of values computed only from positions and numbers by a few cheap integer operators
  * (triangular and band masks), which are cheaper than memory. 0: other nodes. */
 uint8_t *graph_index_costs(lib_arena *arena, const graph *g);

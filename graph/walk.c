@@ -163,6 +163,14 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g) {
     return live;
 }
 
+uint32_t *graph_count_readers(lib_arena *arena, const graph *g, const bool *live) {
+    uint32_t *readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) readers[g->nodes.data[i].input[k]]++;
+    for (uint32_t i = 0; i < g->outputs.count; i++) readers[g->outputs.data[i]]++;
+    return readers;
+}
+
 static uint8_t index_cost(const graph *g, const graph_node *node, const uint8_t *costs) {
     enum { MOST = 8 };
     static const bool cheap[TIR_OP_COUNT] = {

@@ -1,5 +1,6 @@
 /* Binding: shapes -> plan. The graph is re-emitted with the concrete sizes, simplified and cut into regions; each region's kernel
  * comes from the cache or is compiled; values get storage. The result is a list of steps that a run executes without decisions. */
+#include "graph/inference.h"
 #include "graph/recompute.h"
 #include "jit/internal.h"
 
@@ -134,11 +135,12 @@ static const graph *narrowed(lib_arena *work, const dlc_program *program, const 
     return narrow;
 }
 
-static graph *simplified(lib_arena *arena, const graph *g, const int64_t *bound_to) {
+static graph *simplified(const dlc_program *program, lib_arena *arena, const graph *g, const int64_t *bound_to) {
     bool verify = lib_environment_verify() > 0;
     graph *bound = graph_bind(arena, g, bound_to);
     if (verify) graph_verify(arena->scope, bound);
     if (lib_environment_lists(LIB_ENV_DISABLE, "simplify")) return bound;
+    if (!jit_is_as_written(program)) bound = graph_scatter_onto_sums(arena, bound);
     bound = graph_simplify(arena, bound);
     if (verify) graph_verify(arena->scope, bound);
     return bound;
@@ -196,7 +198,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
         const graph *narrow = narrowed(work, program, g, values);
         if (g == program->graph && program->growth_count)
             narrow = graph_give_room(work, narrow, program->growth_count, program->growths);
-        bound = build->bound = simplified(build->front ? &build->front->arena : work, narrow, bound_to);
+        bound = build->bound = simplified(program, build->front ? &build->front->arena : work, narrow, bound_to);
         recomputes = program->options.recompute && g == program->graph;
     }
     /* values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order */

@@ -339,6 +339,8 @@ typedef struct jit_loop_port {
 /* pointers: space for the pointers of the step's inputs and outputs. */
 dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, const jit_loop_port *port);
 
+/* Are operators computed exactly as they are written (graph/inference.h)? */
+bool jit_is_as_written(const dlc_program *program);
 /* Raises when a custom call names a function that nobody registered. */
 void jit_check_customs(lib_arena *work, const graph *g);
 

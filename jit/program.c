@@ -79,13 +79,12 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     return arguments;
 }
 
-/* Are operators computed exactly as written, without rewrites to integers or folded factors? */
-static bool is_as_written(const dlc_program *program) {
+bool jit_is_as_written(const dlc_program *program) {
     return program->options.no_excess_precision || lib_environment_lists(LIB_ENV_DISABLE, "simplify");
 }
 
 static graph *decompose(const dlc_program *program, lib_arena *work, const graph *g) {
-    if (!is_as_written(program)) g = graph_compute_on_integers(work, g, &program->context->machine);
+    if (!jit_is_as_written(program)) g = graph_compute_on_integers(work, g, &program->context->machine);
     graph *expanded = graph_decompose(work, g);
     check_symbols(work, expanded); /* composites may contain counted sizes */
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
@@ -101,7 +100,7 @@ static graph *expand(const dlc_program *program, lib_arena *work, const graph *s
     const graph *passed = graph_apply_passes(work, g, true);
     if (passed != g) g = decompose(program, work, passed);
     if (first != source || g != simple) jit_check_customs(work, g);
-    if (!is_as_written(program)) g = graph_fold_factors(work, graph_factor_products(work, g));
+    if (!jit_is_as_written(program)) g = graph_fold_factors(work, graph_factor_products(work, g));
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, graph_merge_scans(work, g));
 }
 

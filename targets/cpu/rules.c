@@ -86,8 +86,8 @@ static bool is_row_statistic(rules *r, int s) {
     return reduced && along;
 }
 
-/* Is the first stage that reads the tensor a reduction of which each axis alone is a subscript of the load? Then each element is loaded
- * once. */
+/* Is the first stage that reads the tensor a reduction, or a scatter's updates, of which each loop's axis alone is a subscript of the load?
+ * Then each element is loaded once. */
 static bool is_read_once(rules *r, uint32_t tensor) {
     rules_access access[RULES_ACCESSES];
     tir_pool *pool = r->region->pool;
@@ -96,9 +96,11 @@ static bool is_read_once(rules *r, uint32_t tensor) {
         int count = stage->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES), at = 0;
         while (at < count && access[at].tensor != tensor) at++;
         if (at == count) continue;
-        if (stage->kind != TIR_REDUCE) return false;
+        if (stage->kind != TIR_REDUCE && stage->kind != TIR_SCATTER) return false;
         for (int a = 0; a < stage->space + stage->reduce; a++) {
-            bool stands = rules_extent(r, &stage->axis[a]) == 1;
+            const bool selected =
+                a < stage->space && !tir_is_parallel(stage, a); /* by the data: no loop of the updates */
+            bool stands = selected || rules_extent(r, &stage->axis[a]) == 1;
             for (int d = 0; d < r->region->tensors.data[tensor].rank; d++)
                 stands = stands || tir_operand(pool, access[at].load, d) == stage->axis[a].var;
             if (!stands) return false;
@@ -143,12 +145,12 @@ static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
     const uint32_t tensor = r->region->stages.data[s].tensor[0];
     const tir_inline_cost cost = tir_inline_cost_of(r->region, s, true);
-    if (cost.most > 2 || cost.stateful || rules_loses_positions(r, s)) return false;
+    const bool once = cost.loads == 1 && (!cost.reduced || is_read_once(r, tensor));
+    if (cost.most > 2 || (cost.stateful && !once) || rules_loses_positions(r, s)) return false;
     if (cost.reduced && cost.loads > 1 && reads_contraction(r, s)) return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_row_statistic(r, s)) return false;
     if (cost.reduced && breaks_interleaving(r, s)) return false;
     if (cost.operations && is_chosen_from(r, tensor)) return false;
-    bool once = cost.loads == 1 && (!cost.reduced || is_read_once(r, tensor));
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
 

@@ -379,8 +379,105 @@ static void test_factors(void **state) {
     }
 }
 
+/* ---- scatters that are added to a value */
+
+enum { TABLE_ROWS = 64, TABLE_COLUMNS = 20, UPDATES_U = 6, UPDATES_V = 5 };
+
+typedef struct scattered {
+    const char *text;
+    /* factors of x and of the updates u at i, v at j, for r = 0.5 */
+    double of_x, of_u, of_v;
+    /* rows of the table; is the sum one scatter onto x? */
+    int64_t rows;
+    bool onto;
+} scattered;
+
+#define AT_I " s = scatter(z, i, u, axis=0, combine=add)"
+#define AT_J " t = scatter_nd(z, k, v, combine=add)"
+static const scattered scattered_cases[] = {
+    /* the gradient of a look-up times a rate, subtracted; of a table that is shorter than its updates */
+    {AT_I " g = mul(r, s) y = sub(x, g)", 1, -0.5, 0, 64, true},
+    {AT_I " g = mul(r, s) y = sub(x, g)", 1, -0.5, 0, 8, false},
+    /* the scatter first; further maps that are linear in it */
+    {AT_I " m = neg(s) d = div(m, r) y = add(d, x)", 1, -2, 0, 64, true},
+    /* two look-ups of a table: a sum, a difference, one onto the other */
+    {AT_I AT_J " a = add(s, t) g = mul(a, r) y = sub(x, g)", 1, -0.5, -0.5, 64, true},
+    {AT_I AT_J " g = mul(t, r) a = sub(s, g) y = sub(x, a)", 1, -1, 0.5, 64, true},
+    {AT_I " t = scatter_nd(s, k, v, combine=add) g = mul(t, r) y = add(x, g)", 1, 0.5, 0.5, 64, true},
+    /* updates that repeat */
+    {" b = slice(u, start=[0, 0], stop=[1, 20]) w = broadcast(b, shape=[6, 20], axes=[0, 1])"
+     " s = scatter(z, i, w, axis=0, combine=add) g = mul(r, s) y = sub(x, g)",
+     1, -0.5, 0, 64, true},
+    /* not: with another reader, set instead of added, multiplied by a row, subtracted from */
+    {AT_I " a = add(s, s) y = add(x, a)", 1, 2, 0, 64, false},
+    {" s = scatter(z, j, v, axis=0, combine=set) y = add(x, s)", 1, 0, 1, 64, false},
+    {AT_I
+     " c = slice(r, start=[0, 0], stop=[1, 20]) d = broadcast(c, shape=[n, 20], axes=[0, 1]) g = mul(s, d) y = add(x, g)",
+     1, 0.5, 0, 64, false},
+    {" s = scatter_elements(z, e, v, axis=0, combine=add) g = mul(s, r) y = sub(g, x)", -1, 0, 0.5, 64, false},
+};
+
+/* Integers and factors of powers of 2, so that sums are exact in any order; indices that repeat and that are out of range. */
+static void check_scattered(dlc_context *context, const scattered *c) {
+    static const int64_t i[UPDATES_U] = {3, 70, 5, 3, -1, 3}, j[UPDATES_V] = {3, 0, 6, 64, 1};
+    static float x[TABLE_ROWS][TABLE_COLUMNS], u[UPDATES_U][TABLE_COLUMNS], v[UPDATES_V][TABLE_COLUMNS],
+        y[TABLE_ROWS][TABLE_COLUMNS], half = 0.5f;
+    double expected[TABLE_ROWS][TABLE_COLUMNS];
+    for (int k = 0; k < TABLE_ROWS * TABLE_COLUMNS; k++) x[k / TABLE_COLUMNS][k % TABLE_COLUMNS] = (float)(k % 23 - 11);
+    for (int k = 0; k < UPDATES_U * TABLE_COLUMNS; k++) u[k / TABLE_COLUMNS][k % TABLE_COLUMNS] = (float)(k % 13 - 4);
+    for (int k = 0; k < UPDATES_V * TABLE_COLUMNS; k++) v[k / TABLE_COLUMNS][k % TABLE_COLUMNS] = (float)(k % 17 - 9);
+    const bool repeats = strstr(c->text, "w = broadcast") != NULL;
+    for (int k = 0; k < TABLE_COLUMNS; k++) {
+        for (int n = 0; n < c->rows; n++) expected[n][k] = c->of_x * (double)x[n][k];
+        for (int n = 0; n < UPDATES_U; n++)
+            if (i[n] >= 0 && i[n] < c->rows) expected[i[n]][k] += c->of_u * (double)u[repeats ? 0 : n][k];
+        for (int n = 0; n < UPDATES_V; n++)
+            if (j[n] >= 0 && j[n] < c->rows) expected[j[n]][k] += c->of_v * (double)v[n][k];
+    }
+    char text[1000];
+    snprintf(
+        text, sizeof text,
+        "graph { input x: f32[n, 20] input u: f32[6, 20] input v: f32[5, 20] input h: f32[]"
+        " i = constant i64[6] {3, 70, 5, 3, -1, 3} j = constant i64[5] {3, 0, 6, 64, 1} k = reshape(j, shape=[5, 1])"
+        " e = broadcast(j, shape=[5, 20], axes=[0]) zero = constant f32[] {0}"
+        " z = broadcast(zero, shape=[n, 20], axes=[]) r = broadcast(h, shape=[n, 20], axes=[]) %s output y }",
+        c->text);
+    for (int written = 0; written < 2; written++) {
+        dlc_graph *g;
+        dlc_program *program;
+        char *regions;
+        tensor tx, tu, tv, th, ty;
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        options.no_excess_precision = written;
+        OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+        OK(context, dlc_compile(context, g, &options, &program));
+        const int64_t *const shapes[] = {SHAPE(c->rows, 20), SHAPE(6, 20), SHAPE(5, 20), NULL};
+        OK(context, dlc_program_dump(program, "regions", shapes, (const int[]){2, 2, 2, 0}, 4, &regions));
+        if ((strstr(regions, "= scatter(x,") != NULL) != (c->onto && !written))
+            fail_msg("%s, %s: %s", c->text, written ? "as written" : "simplified", regions);
+        dlc_text_free(context, regions);
+        const DLTensor *in[] = {F32(&tx, x[0], c->rows, 20), F32(&tu, u[0], 6, 20), F32(&tv, v[0], 5, 20),
+                                &make_tensor(&th, DLC_F32, &half, 0, NULL)->dl};
+        dlc_output_slot slot = {.tensor = F32(&ty, y[0], c->rows, 20)};
+        OK(context, dlc_run(program, NULL, in, 4, &slot, 1));
+        CLOSE(y[0], expected[0], (size_t)c->rows * 20, 0);
+        dlc_program_destroy(program), dlc_graph_destroy(g);
+    }
+}
+
+static void test_scattered(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        for (size_t i = 0; i < sizeof scattered_cases / sizeof *scattered_cases; i++)
+            check_scattered(context, &scattered_cases[i]);
+        dlc_context_destroy(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantised), cmocka_unit_test(test_moves),
-                                       cmocka_unit_test(test_factors)};
+                                       cmocka_unit_test(test_factors), cmocka_unit_test(test_scattered)};
     return cmocka_run_group_tests_name("api/inference", tests, NULL, NULL);
 }

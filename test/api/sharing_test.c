@@ -2,6 +2,8 @@
  * copied shows in the statistics and in pages that nobody may touch; that nothing is lost, in results without sharing. */
 #include "api/support.h"
 
+#include <dlc/gradient.h>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -153,6 +155,51 @@ static void test_cache_chain(void **state) {
             dlc_program_destroy(program);
             dlc_context_destroy(context);
         }
+}
+
+/* A step of gradient descent touches the rows of a table that it has looked up, and no others. */
+static void test_table_in_place(void **state) {
+    (void)state;
+    enum { LOOKUPS = 3 };
+    for (int t = 0; t < TARGETS; t++) {
+        if (!has_host_memory(all_targets[t])) continue;
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value table = dlc_input(g, "table", DLC_F32, 2, DIMS(SIZE(LENGTH), SIZE(WIDTH))), gradient;
+        dlc_value ids = dlc_input(g, "ids", DLC_I64, 1, DIMS(SYMBOL("n")));
+        dlc_value rows = dlc_embedding(table, ids), loss = dlc_reduce_sum(dlc_mul(rows, rows), 2, SHAPE(0, 1));
+        dlc_gradient(loss, 1, &table, &gradient);
+        OK(context, dlc_output(g, "table", dlc_sub(table, dlc_mul(dlc_input(g, "rate", DLC_F32, 0, NULL), gradient))));
+        dlc_program *program = compile(context, g);
+        OK(context, dlc_program_alias(program, 0, 0));
+        const size_t bytes = (size_t)LENGTH * WIDTH * sizeof(float), page = (size_t)sysconf(_SC_PAGESIZE);
+        float *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), rate = 0.125f;
+        assert_true(data != MAP_FAILED);
+        for (int i = 0; i < LENGTH * WIDTH; i++) data[i] = (float)(i % 9);
+        const int64_t per_page = (int64_t)(page / (WIDTH * sizeof(float)));
+        for (int64_t first = 0; first < LENGTH; first += 500 / per_page * per_page) {
+            tensor tt, ti, tr, to;
+            int64_t id[LOOKUPS] = {first + per_page - 1, first, first + per_page - 1};
+            const DLTensor *inputs[] = {F32(&tt, data, LENGTH, WIDTH),
+                                        &make_tensor(&ti, DLC_I64, id, 1, SHAPE(LOOKUPS))->dl,
+                                        &make_tensor(&tr, DLC_F32, &rate, 0, NULL)->dl};
+            dlc_output_slot slot = {F32(&to, data, LENGTH, WIDTH), NULL};
+            assert_int_equal(mprotect(data, bytes, PROT_NONE), 0);
+            assert_int_equal(mprotect(data + first * WIDTH, page, PROT_READ | PROT_WRITE), 0);
+            OK(context, dlc_run(program, NULL, inputs, 3, &slot, 1));
+            for (int i = 0; i < WIDTH; i++) {
+                const float one = (float)((first * WIDTH + i) % 9), two = (float)((id[0] * WIDTH + i) % 9);
+                assert_true(data[first * WIDTH + i] == one - 0.25f * one);
+                assert_true(data[id[0] * WIDTH + i] == two - 2 * 0.25f * two);
+            }
+        }
+        assert_int_equal(copied(context), 0);
+        munmap(data, bytes);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
 }
 
 /* ---- maps */
@@ -404,9 +451,10 @@ static void test_random(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache_in_place), cmocka_unit_test(test_cache_variants),
-        cmocka_unit_test(test_cache_chain),    cmocka_unit_test(test_state_in_place),
-        cmocka_unit_test(test_chain_in_place), cmocka_unit_test(test_concat_parts),
-        cmocka_unit_test(test_slice_view),     cmocka_unit_test(test_random),
+        cmocka_unit_test(test_cache_chain),    cmocka_unit_test(test_table_in_place),
+        cmocka_unit_test(test_state_in_place), cmocka_unit_test(test_chain_in_place),
+        cmocka_unit_test(test_concat_parts),   cmocka_unit_test(test_slice_view),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,9 @@ static void print_factors(lib_text *text, lib_arena *arena, const graph *g) {
     graph_print(text, graph_fold_factors(arena, g));
     graph_print(text, graph_factor_products(arena, g));
 }
+static void print_scattered(lib_text *text, lib_arena *arena, const graph *g) {
+    graph_print(text, graph_scatter_onto_sums(arena, g));
+}
 static void print_hoisted(lib_text *text, lib_arena *arena, const graph *g) {
     graph_print(text, graph_hoist(arena, g));
 }
@@ -147,6 +150,11 @@ static const passed cases[] = {
      "input e: f32[64, 32] input v: f32[32, 8] s = reduce_sum(e, axes=[1])"
      " S = broadcast(s, shape=[64, 32], axes=[0]) p = div(e, S)"
      " y = dot_general(p, v, contract_x=[1], contract_w=[0]) output y"},
+    /* a table minus its gradient */
+    {print_scattered, "= scatter(w,",
+     "input w: f32[64, 32] input i: i32[16] input d: f32[16, 32] input r: f32[] c = constant f32[] {0}"
+     " z = broadcast(c, shape=[64, 32], axes=[]) s = scatter(z, i, d, axis=0, combine=add)"
+     " R = broadcast(r, shape=[64, 32], axes=[]) g = mul(R, s) y = sub(w, g) output y"},
     /* loops and branches, with nodes that move out of them */
     {print_hoisted, "x, e, condition",
      "input x: f32[4] input n: i32[] z = constant i32[] {0} i, y = while(z, x, n, x, condition=graph { input i: i32[]"
