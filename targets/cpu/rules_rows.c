@@ -2,6 +2,7 @@
  * the root's loops that all of them share; reductions along contiguous rows use lanes and a tree; short rows are kept in registers. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
+#include "tir/inline_cost.h"
 
 /* Does the operand depend on a reduction axis? */
 static bool is_walked(const tir_stage *stage, const rules_access *access) {
@@ -531,14 +532,71 @@ static bool has_contraction(const rules *r, int root) {
     return false;
 }
 
+/* Does an access run along the rows of stage s, which is the root or a member, and is it another one in each row? */
+static bool is_row(const row_plan *p, int s, const rules_access *access) {
+    const tir_stage *stage = &p->r->region->stages.data[s];
+    bool along = false, across = false;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        if (access->stride[a] == 0 || rules_extent(p->r, &stage->axis[a]) == 1) continue;
+        const bool shared = s == p->root ? p->shared >> a & 1 : a < stage->space && runs_along(p, s, a);
+        along = along || !shared;
+        across = across || shared;
+    }
+    return along && across;
+}
+
+/* Bytes that the root and its members read for each element of a row: of all tensors but those of other members. */
+static int64_t bytes_read(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    rules_access access[RULES_ACCESSES];
+    bool *met = LIB_NEW_ARRAY(r->arena, bool, r->region->tensors.count);
+    int64_t bytes = 0;
+    for (int i = 0; i <= count; i++) {
+        const int s = i < count ? members[i] : p->root, loads = rules_accesses(r, s, access, RULES_ACCESSES);
+        for (int k = 0; k < loads; k++) {
+            const tir_tensor *tensor = &r->region->tensors.data[access[k].tensor];
+            const bool inside = tensor->stage >= 0 && r->group[tensor->stage].root == p->root;
+            if (inside || met[access[k].tensor] || !is_row(p, s, &access[k])) continue;
+            met[access[k].tensor] = true;
+            bytes += (int64_t)lib_dtype_size(tensor->dtype);
+        }
+    }
+    return bytes;
+}
+
+/* Does a reduction by lanes wait for the result of another one of the same row? */
+static bool reduces_in_turn(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    rules_access access[RULES_ACCESSES];
+    bool *reduced =
+        LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count); /* by stage: what it computes contains a reduction */
+    for (int i = 0; i < count; i++) {
+        const int s = members[i], loads = rules_accesses(r, s, access, RULES_ACCESSES);
+        const bool reduces = r->region->stages.data[s].reduce > 0 && has_lanes(r, s);
+        for (int k = 0; k < loads; k++) {
+            const int producer = r->region->tensors.data[access[k].tensor].stage;
+            reduced[s] = reduced[s] || (producer >= 0 && reduced[producer]);
+        }
+        if (reduces && reduced[s]) return true;
+        reduced[s] = reduced[s] || reduces;
+    }
+    return false;
+}
+
 /* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
- * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
+ * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. Neither
+ * is one of a few vectors whose reductions do not wait for each other, and of whose results nothing costly is computed: the processor begins the
+ * next row before the sums are known. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, const tir_axis *axis) {
-    enum { MOST = 16, LEAST_READ = 12, USUAL = 4 }; /* varying sizes are assumed to be a quarter of the largest ones */
+    enum { MOST = 16, LEAST_READ = 12, FEW = 3 /* vectors */, USUAL = 4 };
+    /* varying sizes are assumed to be a quarter of the largest ones */
     const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
     const tir_machine *machine = p->r->machine;
     int64_t kept = 0, cache = machine->l1, block = MOST;
     int64_t registers = machine->vector_registers, values = 1;
+    /* Are functions computed for each row, or roundings to a narrow type? Vectors do this for several rows. */
+    const uint32_t result = p->r->region->stages.data[p->root].tensor[0];
+    bool costly = lib_dtype_is_narrow_float(p->r->region->tensors.data[result].dtype);
     /* Rows are kept by maps along whole rows; all other members have a few values per row. */
     for (int i = 0; i < count; i++) {
         const tir_stage *m = &p->r->region->stages.data[members[i]];
@@ -546,19 +604,22 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
         for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
             whole = whole || (!runs_along(p, members[i], a) && rules_extent(p->r, &m->axis[a]) != 1);
         if (m->count > values) values = m->count;
+        const bool map = !whole && m->kind == TIR_MAP;
+        costly = costly || (map && tir_inline_cost_of(p->r->region, members[i], false).heavy > 0);
         if (whole) kept += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
     }
     if (longest == INT32_MAX) return 1;
     while (block > 1 && block * values * 3 / 4 > registers - 2)
         block /= 2; /* two levels of folding: a half and a quarter */
-    int64_t read = longest * (machine->vector_bytes / p->lanes);
     if (kept > 0) {
-        if (p->small) read = 0; /* registers hold the row */
+        const int64_t read = p->small ? 0 /* registers hold the row */ : longest * (machine->vector_bytes / p->lanes);
         while (block > 1 && block * (kept + read) > cache / 2) block /= 2;
-    } else if (LEAST_READ * read > cache / 2) {
-        return 1;
     } else {
-        if (block * read > cache / 2) block = LEAST_READ;
+        const int64_t row = longest * bytes_read(p, members, count);
+        if (LEAST_READ * row > cache / 2) return 1;
+        const bool ends_alone = values == 1 && !costly && row_vectors(p, p->root) > 1;
+        if (ends_alone && longest >= FEW * p->lanes && !reduces_in_turn(p, members, count)) return 1;
+        if (block * row > cache / 2) block = LEAST_READ;
     }
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
     if (block < 2) return 1;
