@@ -1,6 +1,7 @@
 /* Transposed convolution by phases. Result points whose distance is the stride use the same elements of the window: they are a phase,
- * with a smaller window of its own. All phases are channels of one convolution of stride 1, whose result is interleaved. There are
- * no products with inserted zeros, except if the stride does not divide the window. */
+ * with a smaller window of its own, whose convolution has stride 1. Neighbouring phases of which no window is longer and none begins at
+ * another element of x are channels of one convolution. The results are interleaved. There are no products with inserted zeros, unless the
+ * convolutions would be very many. */
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/ops_common.h"
@@ -59,157 +60,217 @@ static void infer_convolution_transposed(graph_infer *infer) {
 
 /* ---- expansion */
 
+/* Neighbouring result points modulo the stride, which have as many steps of the window: result point m*stride + first + p, p < count, is
+ * the sum over j < steps of x at m + shift - j*distance times the window at from + p + j*apart. */
+typedef struct phases {
+    int64_t first, count, steps, from, shift;
+} phases;
+
+/* Limits of runs in one dimension, of convolutions in all. */
+enum { RUNS_MOST = 16, CONVOLUTIONS_MOST = 64 };
+
+/* A spatial dimension: size of the window and stride; distances of a phase's steps in the window and in x; a phase has
+ * `beyond` more points than x; the last `excess` points of all phases together are beyond the result. */
+typedef struct axis {
+    int64_t extent, stride, apart, distance, beyond, excess;
+    int runs;
+    phases run[RUNS_MOST];
+} axis;
+
 typedef struct transposed {
     graph_expand *e;
     graph *g;
+    graph_id input;
     graph_shape x, w;
     int spatial;
-    int64_t groups, extent[SPATIAL_MAX], stride[SPATIAL_MAX], low[SPATIAL_MAX], high[SPATIAL_MAX],
-        dilation[SPATIAL_MAX], extra[SPATIAL_MAX];
+    int64_t groups;
+    axis axis[SPATIAL_MAX];
 } transposed;
-
-static transposed read_operands(graph_expand *e) {
-    const graph_attribute *a = e->attribute;
-    transposed t = {
-        .e = e, .g = e->g, .x = *graph_shape_of(e->g, e->input[0]), .w = *graph_shape_of(e->g, e->input[1])};
-    t.spatial = t.x.rank - 2;
-    t.groups = a[GROUPS].integer;
-    for (int i = 0; i < t.spatial; i++) {
-        tir_is_const(e->g->pool, t.w.dim[2 + i], &t.extent[i]); /* checked by the shape rule */
-        t.stride[i] = graph_list_entry(&a[STRIDE], i, 1);
-        t.low[i] = graph_list_entry(&a[LOW], i, 0);
-        t.high[i] = graph_list_entry(&a[HIGH], i, 0);
-        t.dilation[i] = graph_list_entry(&a[DILATION], i, 1);
-        t.extra[i] = graph_list_entry(&a[OUTPUT_PADDING], i, 0);
-    }
-    return t;
-}
-
-static graph_id convolve(const transposed *t, graph_id x, graph_id w, const int64_t *low, const int64_t *high,
-                         const int64_t *dilation) {
-    return graph_emit_with(
-        t->g, "convolution", 2, (graph_id[]){x, w}, 5,
-        (graph_setting[]){graph_set_list("low", t->spatial, low), graph_set_list("high", t->spatial, high),
-                          graph_set_list("dilation", t->spatial, dilation), graph_set_integer("groups", t->groups),
-                          graph_set_integer("result", t->e->attribute[RESULT].integer)});
-}
 
 static tir_expr index_of(const transposed *t, int64_t n) {
     return tir_index(t->g->pool, n);
 }
 
-/* The windows of all phases: w [g*cig, cog, J1*s1, ...] -> [g * s1 * s2... * cog, cig, J1, J2...], each mirrored. g: groups; s: stride;
- * J: steps; cig, cog: channels of a group. */
-static graph_id windows_of_phases(const transposed *t, graph_id w, const int64_t *stride, const int64_t *steps) {
-    tir_expr dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
-    int64_t order[DLC_MAX_RANK], mirrored[SPATIAL_MAX];
-    tir_expr rows = tir_mul(t->g->pool, t->w.dim[1], index_of(t, t->groups));
-    int grouped = t->groups > 1, channel = grouped, rank = 0;
-    if (grouped) dims[rank++] = index_of(t, t->groups);
-    dims[rank++] = tir_div(t->g->pool, t->w.dim[0], index_of(t, t->groups));
-    dims[rank++] = t->w.dim[1];
-    merged[1] = dims[channel];
-    int at = 0;
-    if (grouped) order[at++] = 0;
+/* The greatest whole number that is at most n/by. */
+static int64_t quotient(int64_t n, int64_t by) {
+    return n / by - (n % by < 0);
+}
+
+/* The steps of the window that meet result point `first` modulo the stride: the element of the first one solves
+ * from*dilation = first + low modulo the stride. */
+static phases phase_of(const axis *a, int64_t dilation, int64_t low, int64_t first) {
+    const int64_t wanted = first + low;
+    int64_t from = dilation == 1 ? wanted % a->stride : 0;
+    while (from < a->apart && (from * dilation - wanted) % a->stride) from++;
+    if (from >= a->apart || from >= a->extent) return (phases){.first = first, .count = 1};
+    return (phases){.first = first,
+                    .count = 1,
+                    .steps = (a->extent - 1 - from) / a->apart + 1,
+                    .from = from,
+                    .shift = (wanted - from * dilation) / a->stride};
+}
+
+/* Joins phases to runs; false: there are too many runs. */
+static bool find_phases(axis *a, int64_t dilation, int64_t low) {
+    for (int64_t first = 0; first < a->stride; first++) {
+        const phases here = phase_of(a, dilation, low, first);
+        phases *last = a->runs ? &a->run[a->runs - 1] : NULL;
+        if (last && last->steps == here.steps && last->shift == here.shift &&
+            (!here.steps || (dilation == 1 && here.from == last->from + last->count)))
+            last->count++;
+        else if (a->runs == RUNS_MOST)
+            return false;
+        else
+            a->run[a->runs++] = here;
+    }
+    return true;
+}
+
+/* The phases of spatial dimension i; false: there are too many runs of them. */
+static bool read_axis(transposed *t, int i, bool is_spread) {
+    const graph_attribute *attribute = t->e->attribute;
+    const int64_t dilation = graph_list_entry(&attribute[DILATION], i, 1),
+                  low = graph_list_entry(&attribute[LOW], i, 0);
+    axis *a = &t->axis[i];
+    *a = (axis){.stride = is_spread ? 1 : graph_list_entry(&attribute[STRIDE], i, 1)};
+    tir_is_const(t->g->pool, t->w.dim[2 + i], &a->extent); /* checked by the shape rule */
+    const int64_t common = tir_gcd(a->stride, dilation);
+    a->apart = a->stride / common;
+    a->distance = dilation / common;
+    const int64_t more = (a->extent - 1) * dilation + 1 - a->stride - low - graph_list_entry(&attribute[HIGH], i, 0) +
+                         graph_list_entry(&attribute[OUTPUT_PADDING], i, 0);
+    a->beyond = -quotient(-more, a->stride);
+    a->excess = a->beyond * a->stride - more;
+    return (dilation == 1 || a->stride <= RUNS_MOST) && find_phases(a, dilation, low);
+}
+
+/* x with zeros between its elements: the same transposed convolution has stride 1. */
+static void spread(transposed *t) {
+    int64_t none[DLC_MAX_RANK] = {0}, interior[DLC_MAX_RANK] = {0};
+    for (int i = 0; i < t->spatial; i++) interior[2 + i] = graph_list_entry(&t->e->attribute[STRIDE], i, 1) - 1;
+    t->input = graph_emit_with(t->g, "pad", 2, (graph_id[]){t->input, graph_scalar_like(t->g, t->input, 0)}, 3,
+                               (graph_setting[]){graph_set_list("low", t->x.rank, none),
+                                                 graph_set_list("high", t->x.rank, none),
+                                                 graph_set_list("interior", t->x.rank, interior)});
+    t->x = *graph_shape_of(t->g, t->input);
+    for (int i = 0; i < t->spatial; i++) read_axis(t, i, true);
+}
+
+/* The windows of a run of phases in each dimension: w [g*cig, cog, k1...] -> [g * c1 * c2... * cog, cig, J1, J2...], each mirrored. g:
+ * groups; c: phases of a run; J: steps; cig, cog: channels of a group. */
+static graph_id windows_of(const transposed *t, const phases *const *run) {
+    tir_pool *pool = t->g->pool;
+    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK], dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
+    int64_t order[DLC_MAX_RANK], mirrored[SPATIAL_MAX], across[SPATIAL_MAX];
+    int64_t step[DLC_MAX_RANK] = {1, 1}, none[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    for (int i = 0; i < t->w.rank; i++) start[i] = index_of(t, 0), stop[i] = t->w.dim[i];
+    for (int i = 0; i < t->spatial; i++) {
+        const int64_t apart = t->axis[i].apart, all = (run[i]->steps - 1) * apart + run[i]->count;
+        start[2 + i] = index_of(t, run[i]->from);
+        stop[2 + i] = index_of(t, run[i]->from + all);
+        step[2 + i] = run[i]->count == 1 ? apart : 1;
+        across[i] = run[i]->count == 1 || run[i]->steps == 1 ? run[i]->count : apart;
+        if (run[i]->count > 1) high[2 + i] = run[i]->steps * across[i] - all;
+    }
+    graph_id w = graph_slice(t->g, t->e->input[1], start, stop, step);
+    w = graph_pad(t->g, w, graph_scalar_like(t->g, w, 0), none, high);
+    tir_expr rows = tir_mul(pool, t->w.dim[1], index_of(t, t->groups));
+    int at = 0, rank = 3;
+    dims[0] = index_of(t, t->groups);
+    dims[1] = merged[1] = tir_div(pool, t->w.dim[0], index_of(t, t->groups));
+    dims[2] = t->w.dim[1];
+    order[at++] = 0;
     for (int i = 0; i < t->spatial; i++) {
         mirrored[i] = rank;
-        dims[rank++] = index_of(t, steps[i]);
+        dims[rank++] = merged[2 + i] = index_of(t, run[i]->steps);
         order[at++] = rank;
-        dims[rank++] = index_of(t, stride[i]);
-        rows = tir_mul(t->g->pool, rows, index_of(t, stride[i]));
-        merged[2 + i] = index_of(t, steps[i]);
+        dims[rank++] = index_of(t, across[i]);
+        rows = tir_mul(pool, rows, index_of(t, run[i]->count));
     }
-    order[at++] = channel + 1;
-    order[at++] = channel;
+    order[at++] = 2;
+    order[at++] = 1;
     for (int i = 0; i < t->spatial; i++) order[at++] = mirrored[i];
     merged[0] = rows;
     w = graph_reverse(t->g, graph_reshape(t->g, w, rank, dims), t->spatial, mirrored);
+    for (int i = 0; i < t->spatial; i++)
+        w = graph_slice_axis(t->g, w, 4 + 2 * i, index_of(t, 0), index_of(t, run[i]->count));
     return graph_reshape(t->g, graph_transpose(t->g, w, order), 2 + t->spatial, merged);
 }
 
-/* The phases interleaved: y [n, g * s1 * s2... * co, q1, q2...] -> [n, g * co, q1*s1, q2*s2...]. */
-static graph_id interleave(const transposed *t, graph_id y) {
-    const graph_shape from = *graph_shape_of(t->g, y);
+/* The result at a run of phases in each dimension, [n, g*cog, m1, c1, m2, c2...]; m: points of a phase. */
+static graph_id points_of(const transposed *t, const phases *const *run) {
     tir_expr dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
-    int64_t order[DLC_MAX_RANK];
-    int grouped = t->groups > 1, rank = 0, at = 0;
-    dims[rank++] = from.dim[0];
-    if (grouped) dims[rank++] = index_of(t, t->groups);
-    int phase = rank;
-    for (int i = 0; i < t->spatial; i++) dims[rank++] = index_of(t, t->stride[i]);
-    int channel = rank;
-    dims[rank++] = t->w.dim[1];
-    for (int i = 0; i < t->spatial; i++) dims[rank++] = from.dim[2 + i];
-    order[at++] = 0;
-    if (grouped) order[at++] = 1;
-    order[at++] = channel;
-    merged[0] = from.dim[0];
+    int64_t order[DLC_MAX_RANK], low[SPATIAL_MAX], high[SPATIAL_MAX], distance[SPATIAL_MAX];
+    const int d = t->spatial, channel = 2 + d;
+    dims[0] = merged[0] = t->x.dim[0];
+    dims[1] = index_of(t, t->groups);
+    dims[channel] = t->w.dim[1];
     merged[1] = tir_mul(t->g->pool, t->w.dim[1], index_of(t, t->groups));
-    for (int i = 0; i < t->spatial; i++) {
-        order[at++] = channel + 1 + i;
-        order[at++] = phase + i;
-        merged[2 + i] = tir_mul(t->g->pool, from.dim[2 + i], index_of(t, t->stride[i]));
+    order[0] = 0, order[1] = 1, order[2] = channel;
+    for (int i = 0; i < d; i++) {
+        const axis *a = &t->axis[i];
+        const int64_t reach = (run[i]->steps - 1) * a->distance;
+        distance[i] = a->distance;
+        low[i] = reach - run[i]->shift;
+        high[i] = a->beyond + run[i]->shift;
+        dims[2 + i] = merged[3 + 2 * i] = index_of(t, run[i]->count);
+        order[3 + 2 * i] = channel + 1 + i;
+        order[4 + 2 * i] = 2 + i;
     }
-    y = graph_transpose(t->g, graph_reshape(t->g, y, rank, dims), order);
-    return graph_reshape(t->g, y, 2 + t->spatial, merged);
+    const graph_id y = graph_emit_with(t->g, "convolution", 2, (graph_id[]){t->input, windows_of(t, run)}, 5,
+                                       (graph_setting[]){graph_set_list("low", d, low), graph_set_list("high", d, high),
+                                                         graph_set_list("dilation", d, distance),
+                                                         graph_set_integer("groups", t->groups),
+                                                         graph_set_integer("result", t->e->attribute[RESULT].integer)});
+    for (int i = 0; i < d; i++) dims[channel + 1 + i] = merged[2 + 2 * i] = graph_shape_of(t->g, y)->dim[2 + i];
+    return graph_reshape(t->g, graph_transpose(t->g, graph_reshape(t->g, y, 3 + 2 * d, dims), order), 2 + 2 * d,
+                         merged);
 }
 
-static graph_id by_phases(const transposed *t) {
-    int64_t steps[SPATIAL_MAX], border[SPATIAL_MAX], low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
-    static const int64_t near[SPATIAL_MAX] = {1, 1, 1};
-    bool pads = false;
-    for (int i = 0; i < t->spatial; i++) {
-        steps[i] = (t->extent[i] + t->stride[i] - 1) / t->stride[i];
-        border[i] = steps[i] - 1;
-        high[2 + i] = steps[i] * t->stride[i] - t->extent[i];
-        pads = pads || high[2 + i];
+/* points_of all phases from spatial dimension i on, of the runs given for those before it. */
+static graph_id interleave(const transposed *t, int i, const phases **run) {
+    graph_id part[RUNS_MOST];
+    if (i == t->spatial) return points_of(t, run);
+    const axis *a = &t->axis[i];
+    graph_shape like = {0};
+    for (int k = 0; k < a->runs; k++) {
+        if (!a->run[k].steps) continue;
+        run[i] = &a->run[k];
+        part[k] = interleave(t, i + 1, run);
+        like = *graph_shape_of(t->g, part[k]);
     }
-    graph_id w = t->e->input[1];
-    if (pads) w = graph_pad(t->g, w, graph_scalar_like(t->g, w, 0), low, high);
-    w = windows_of_phases(t, w, t->stride, steps);
-    graph_id y = interleave(t, convolve(t, t->e->input[0], w, border, border, near));
-    bool crops = false;
-    for (int i = 0; i < t->spatial; i++) {
-        low[2 + i] = -t->low[i];
-        high[2 + i] = t->extent[i] - steps[i] * t->stride[i] - t->high[i] + t->extra[i];
-        crops = crops || low[2 + i] || high[2 + i];
+    for (int k = 0; k < a->runs; k++) {
+        if (a->run[k].steps) continue;
+        like.dim[3 + 2 * i] = index_of(t, a->run[k].count);
+        part[k] = graph_full(t->g, like.dtype, like.rank, like.dim, 0);
     }
-    return crops ? graph_pad(t->g, y, graph_scalar_like(t->g, y, 0), low, high) : y;
-}
-
-/* The transposed convolution without phases: x with zeros between its elements, convolved with the mirrored window. */
-static graph_id by_zeros(const transposed *t) {
-    int64_t none[DLC_MAX_RANK] = {0}, interior[DLC_MAX_RANK] = {0}, low[SPATIAL_MAX], high[SPATIAL_MAX];
-    static const int64_t one[SPATIAL_MAX] = {1, 1, 1};
-    bool spreads = false;
-    for (int i = 0; i < t->spatial; i++) {
-        int64_t reach = (t->extent[i] - 1) * t->dilation[i];
-        interior[2 + i] = t->stride[i] - 1;
-        spreads = spreads || interior[2 + i];
-        low[i] = reach - t->low[i];
-        high[i] = reach - t->high[i] + t->extra[i];
-    }
-    graph_id x = t->e->input[0];
-    if (spreads)
-        x = graph_emit_with(t->g, "pad", 2, (graph_id[]){x, graph_scalar_like(t->g, x, 0)}, 3,
-                            (graph_setting[]){graph_set_list("low", t->x.rank, none),
-                                              graph_set_list("high", t->x.rank, none),
-                                              graph_set_list("interior", t->x.rank, interior)});
-    graph_id w = windows_of_phases(t, t->e->input[1], one, t->extent);
-    return convolve(t, x, w, low, high, t->dilation);
+    return graph_concat(t->g, a->runs, part, 3 + 2 * i);
 }
 
 static void expand_convolution_transposed(graph_expand *e) {
-    transposed t = read_operands(e);
-    bool phases = false, dilated = false;
+    transposed t = {.e = e,
+                    .g = e->g,
+                    .input = e->input[0],
+                    .x = *graph_shape_of(e->g, e->input[0]),
+                    .w = *graph_shape_of(e->g, e->input[1]),
+                    .groups = e->attribute[GROUPS].integer};
+    const phases *run[SPATIAL_MAX];
+    tir_expr dims[DLC_MAX_RANK];
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    int convolutions = 1;
+    t.spatial = t.x.rank - 2;
+    for (int i = 0; i < t.spatial && convolutions; i++) convolutions *= read_axis(&t, i, false) ? t.axis[i].runs : 0;
+    if (!convolutions || convolutions > CONVOLUTIONS_MOST) spread(&t);
+    graph_id y = interleave(&t, 0, run);
+    const graph_shape *shape = graph_shape_of(t.g, y);
+    dims[0] = shape->dim[0], dims[1] = shape->dim[1];
     for (int i = 0; i < t.spatial; i++) {
-        phases = phases || t.stride[i] > 1;
-        dilated = dilated || t.dilation[i] > 1;
+        dims[2 + i] = tir_mul(t.g->pool, shape->dim[2 + 2 * i], shape->dim[3 + 2 * i]);
+        high[2 + i] = -t.axis[i].excess;
     }
-    e->result[0] = phases && !dilated ? by_phases(&t) : by_zeros(&t);
+    y = graph_reshape(t.g, y, 2 + t.spatial, dims);
+    e->result[0] = graph_pad(t.g, y, graph_scalar_like(t.g, y, 0), low, high);
 }
-
-/* ---- reference */
 
 /* ---- transposes: x: the convolution of c by w; w: the gradient of that convolution's w, c in the place of its input and x in that of its
  * output */
@@ -299,7 +360,13 @@ static const graph_op row_convolution_transposed = {
         "convolution_transposed(T[1, 2, 2, 3, 2], T[2, 2, 2, 3, 2], stride=[2, 1, 2], low=[0, 1, 0])\n"
         "convolution_transposed(T[0, 2, 5], T[2, 3, 2], stride=[2])\n"
         "convolution_transposed(bf16[1, 3, 6, 6], bf16[3, 4, 3, 3], stride=[2, 2], result=f32)\n"
-        "convolution_transposed(T[1, 17, 9, 8], T[17, 18, 2, 2], stride=[2, 2])",
+        "convolution_transposed(T[1, 17, 9, 8], T[17, 18, 2, 2], stride=[2, 2])\n"
+        "convolution_transposed(T[2, 3, 6, 5], T[3, 4, 5, 7], stride=[3, 4], low=[2, 3], high=[1, 2], output_padding=[2, 1])\n"
+        "convolution_transposed(T[1, 3, 6, 5], T[3, 2, 1, 2], stride=[2, 3], low=[0, 1], output_padding=[1, 0])\n"
+        "convolution_transposed(T[1, 4, 5, 6], T[4, 1, 4, 5], stride=[2, 4], dilation=[3, 2], low=[4, 1], high=[1, 3], groups=2)\n"
+        "convolution_transposed(T[1, 2, 2, 2, 3], T[2, 2, 5, 5, 5], stride=[5, 5, 5], dilation=[2, 3, 2], low=[1, 0, 3])\n"
+        "convolution_transposed(T[1, 2, 2, 3, 3], T[2, 3, 3, 3, 3], stride=[2, 2, 2], low=[1, 1, 1], high=[1, 1, 1], "
+        "output_padding=[1, 1, 1])",
     .doc =
         "y[n, co, i*stride + k*dilation - low...] = sum of x[n, ci, i...] * w[ci, co in its group, k...] over all ci "
         "of the group, i and k that go there: the gradient of a convolution with respect to its input. x [batch, "

@@ -381,28 +381,47 @@ static graph_id spread_over(const graph_rule *rule, graph_id c, graph_id w, grap
         (graph_setting[]){{"dilation", rule->attribute[WINDOW_DILATION]}, {"groups", *groups}, result});
 }
 
-/* x's cotangent: w spread by the stride over c, its ends beyond x removed. */
+/* x's cotangent: w spread by the stride over c, without what is beyond x. The last elements of x may be in no window: fewer than the stride,
+ * an unknown number if sizes vary. */
 static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
     graph *g = rule->g;
     const graph_shape x = *graph_shape_of(g, rule->input[0]), shape = *graph_shape_of(g, c);
     const graph_attribute *attribute = rule->attribute;
-    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, extent;
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, removed[2][SPATIAL_MAX] = {{0}}, extra[SPATIAL_MAX];
+    int64_t extent, size;
     bool varies = false;
-    for (int i = 2; i < x.rank; i++) {
-        const window k = window_of(attribute + CONVOLUTION_LISTS, i - 2);
-        low[i] = -k.number[WINDOW_LOW];
-        high[i] = k.number[WINDOW_STRIDE] - 1 - k.number[WINDOW_HIGH];
-        if (tir_is_const(g->pool, shape.dim[i], &extent) && extent == 0) return; /* no window fits */
-        varies = varies || !tir_is_const(g->pool, graph_shape_of(g, w)->dim[i], &extent);
+    for (int i = 0; i < x.rank - 2; i++) {
+        const window k = window_of(attribute + CONVOLUTION_LISTS, i);
+        const int64_t before = k.number[WINDOW_LOW], after = k.number[WINDOW_HIGH], stride = k.number[WINDOW_STRIDE];
+        if (tir_is_const(g->pool, shape.dim[2 + i], &extent) && extent == 0) return; /* no window fits */
+        extra[i] = stride - 1;
+        if (!tir_is_const(g->pool, graph_shape_of(g, w)->dim[2 + i], &extent))
+            varies = true;
+        else if (tir_is_const(g->pool, x.dim[2 + i], &size))
+            extra[i] = (size + before + after - (extent - 1) * k.number[WINDOW_DILATION] - 1) % stride;
+        if (before >= 0 && after >= 0 && before <= DILATION_LIMIT && after <= DILATION_LIMIT)
+            removed[0][i] = before, removed[1][i] = after;
+        low[2 + i] = removed[0][i] - before;
+        high[2 + i] = removed[1][i] - after;
     }
+    const int spatial = x.rank - 2;
     graph_setting settings[] = {{"stride", attribute[WINDOW_STRIDE]},
                                 {"dilation", attribute[WINDOW_DILATION]},
                                 {"groups", attribute[CONVOLUTION_GROUPS]},
-                                {0}};
+                                {0},
+                                graph_set_list("low", spatial, removed[0]),
+                                graph_set_list("high", spatial, removed[1]),
+                                graph_set_list("output_padding", spatial, extra)};
     c = product_with(rule, c, &w, &settings[3]);
-    const graph_id spread = varies ? spread_over(rule, c, w, settings[3])
-                                   : graph_emit_with(g, "convolution_transposed", 2, (graph_id[]){c, w}, 4, settings);
-    rule->out[0] = graph_cast(g, resized(g, spread, 0, low, high, &x), graph_tangent_dtype(x.dtype));
+    if (varies)
+        c = spread_over(rule, c, w, settings[3]);
+    else
+        c = graph_emit_with(g, "convolution_transposed", 2, (graph_id[]){c, w}, 7, settings);
+    for (int i = 0; varies && i < spatial; i++) {
+        low[2 + i] -= removed[0][i];
+        high[2 + i] += extra[i] - removed[1][i];
+    }
+    rule->out[0] = graph_cast(g, resized(g, c, 0, low, high, &x), graph_tangent_dtype(x.dtype));
 }
 
 static void transpose_convolution(graph_rule *rule) {
@@ -1025,7 +1044,12 @@ static const graph_op row_convolution_weights = {
         "convolution_weights(T[0, 2, 5], T[0, 3, 4], window=[2])\nconvolution_weights(T[1, 2, 1], T[1, 3, 1], window=[1])\n"
         "convolution_weights(T[1, 2, 3, 4, 5], T[1, 2, 3, 1, 5], window=[2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
         "convolution_weights(bf16[2, 3, 6, 6], bf16[2, 4, 4, 4], window=[3, 3], result=f32)\n"
-        "convolution_weights(T[3, 17, 9, 8], T[3, 18, 9, 8], window=[3, 3], low=[1, 1], high=[1, 1])",
+        "convolution_weights(T[3, 17, 9, 8], T[3, 18, 9, 8], window=[3, 3], low=[1, 1], high=[1, 1])\n"
+        "convolution_weights(T[2, 4, 19, 37], T[2, 8, 10, 19], window=[3, 3], stride=[2, 2], low=[1, 1], high=[1, 1], groups=4)\n"
+        "convolution_weights(T[2, 3, 18, 21], T[2, 3, 18, 21], window=[5, 5], low=[2, 2], high=[2, 2], groups=3)\n"
+        "convolution_weights(T[2, 8, 9, 23], T[2, 4, 9, 21], window=[3, 2], low=[2, 0], high=[2, 0], dilation=[2, 2], groups=4)\n"
+        "convolution_weights(T[2, 3, 40], T[2, 3, 40], window=[7], low=[3], high=[3], groups=3)\n"
+        "convolution_weights(T[1, 2, 5, 6, 18], T[1, 2, 5, 6, 18], window=[3, 3, 3], low=[1, 1, 1], high=[1, 1, 1], groups=2)",
     .doc =
         "w[co, ci, k...] = sum over n, o... of y[n, co, o...] * x[n, g*(ci count) + ci, o*stride + k*dilation - low...], g the group of "
         "co; positions outside x are left out: the gradient of convolution(x, w) with respect to w for the cotangent y. x [batch, "
