@@ -354,6 +354,46 @@ bool rules_map_steps(rules *r, int s) {
     return true;
 }
 
+/* ---- choices by position */
+
+/* Search for choices by the position along axis `var`. A choice between a value and a constant does not count: masked loads implement
+ * it. */
+typedef struct choice_search {
+    tir_expr var;
+    /* choices between a value and a constant count, too */
+    bool constants;
+    bool found;
+} choice_search;
+
+static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    choice_search *search = user;
+    const tir_node node = *tir_get(pool, e);
+    bool load = node.op == TIR_LOAD && node.guarded;
+    if (!load && node.op != TIR_SELECT) return rebuilt;
+    tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
+    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
+        tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
+        if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
+    }
+    if (tir_uses(pool, condition, search->var)) search->found = true;
+    return rebuilt;
+}
+
+/* Does the position along the axis select what a point reads or computes? */
+static bool selects(rules *r, const tir_stage *stage, int axis, bool constants) {
+    choice_search search = {stage->axis[axis].var, constants, false};
+    for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
+    return search.found;
+}
+
+/* Cuts loops (`clip`) of the axes that are not in `whole` where a choice by position changes, so that no part contains the choice. Along
+ * axis `masks` (-1: none), choices between a value and a constant are cut, too: around a short loop, masks would take most of the time. */
+static void clip_choices(rules *r, const tir_stage *stage, uint32_t whole, int masks) {
+    for (int a = 0; a < stage->space; a++)
+        if (!(whole >> a & 1) && selects(r, stage, a, a == masks))
+            tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+}
+
 /* ---- transposition */
 
 typedef struct transposition {
@@ -378,8 +418,9 @@ static void choose_lanes(const rules *r, transposition *t, int64_t along, int64_
     t->overlap = pure && along > t->lanes && rest * (size == 1 ? 3 : 2) > t->lanes;
 }
 
-/* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, and all of
- * them are contiguous along one other axis. Loads that are contiguous along the stores' axis must not depend on that other axis. */
+/* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, or its few
+ * points each choose a tensor, and all of them are contiguous along one other axis. Loads that are contiguous along the stores' axis must
+ * not depend on that other axis. */
 static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -393,7 +434,8 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     const int64_t line = r->machine->line / (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
     t->rows = t->lanes < line ? line : t->lanes;
     if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
-    bool strided = false;
+    const int64_t points = rules_extent(r, &stage->axis[t->write]);
+    bool strided = points > 0 && points <= TILE_ROWS && selects(r, stage, t->write, false);
     for (int i = 0; i < count; i++) {
         if (access[i].stride[t->write] == 1) continue;
         strided = strided || has_large_stride(access[i].stride[t->write]);
@@ -587,48 +629,13 @@ bool rules_map_transposed(rules *r, int s) {
     bool narrow = !columns || columns >= vectors;
     if (!exceeds_l2 || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
+    clip_choices(r, stage, tir_axis_bit(t.write) | tir_axis_bit(t.read), -1);
     rules_form_tasks(&l.nest, l.points, RULES_TASK_POINTS / 4);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
     if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);
     if (t.rows * l.size >= r->machine->line) rules_store_past_caches(r, stage); /* these store whole lines */
     return true;
-}
-
-/* ---- choices by position */
-
-/* Search for choices by the position along axis `var`: does it select what a point reads or computes? A choice between a value and a
- * constant does not count: masked loads implement it. */
-typedef struct choice_search {
-    tir_expr var;
-    /* choices between a value and a constant count, too */
-    bool constants;
-    bool found;
-} choice_search;
-
-static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    choice_search *search = user;
-    const tir_node node = *tir_get(pool, e);
-    bool load = node.op == TIR_LOAD && node.guarded;
-    if (!load && node.op != TIR_SELECT) return rebuilt;
-    tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
-    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
-        tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
-        if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
-    }
-    if (tir_uses(pool, condition, search->var)) search->found = true;
-    return rebuilt;
-}
-
-/* Cuts loops (`clip`) where a choice by position changes, so that no part contains the choice. Axes first..last are one loop. If that loop
- * is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
-static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
-    for (int a = 0; a < stage->space; a++) {
-        if (first < last && a >= first && a <= last) continue;
-        choice_search search = {stage->axis[a].var, is_short && a == first - 1, false};
-        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
-        if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-    }
 }
 
 /* ---- maps by tables */
@@ -708,7 +715,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
         rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
         lib_text_format(&order, " %s", stage->axis[a].name);
     }
-    clip_choices(r, stage, last, last, false);
+    clip_choices(r, stage, 0, -1);
     if (rows > most) {
         int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
                 blocks; /* memory bandwidth is best with few streams */
@@ -791,7 +798,8 @@ bool rules_map_straight(rules *r, int s) {
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (RULES_TASK_POINTS + block - 1) / block * block;
-    clip_choices(r, stage, first, last, extent > 0 && extent <= block);
+    const uint32_t fused = first < last ? tir_axis_bit(last + 1) - tir_axis_bit(first) : 0;
+    clip_choices(r, stage, fused, extent > 0 && extent <= block ? first - 1 : -1);
     if (extent < 0 || extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
@@ -818,11 +826,7 @@ bool rules_map_straight(rules *r, int s) {
 /* Does the position along any axis select the value of a point, constants included? */
 static bool has_choices(rules *r, const tir_stage *stage) {
     bool found = false;
-    for (int a = 0; a < stage->space; a++) {
-        choice_search search = {stage->axis[a].var, true, false};
-        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
-        found = found || search.found;
-    }
+    for (int a = 0; a < stage->space; a++) found = found || selects(r, stage, a, true);
     return found;
 }
 
