@@ -1,6 +1,7 @@
 /* Contractions by lanes: a register tile of results, each of which has its own vector of partial sums along the reduction. Operands must be
  * contiguous along the reduction. Then few columns waste no lanes, no operand is broadcast, and adding the lanes at the end is cheap
- * relative to rows of several vectors. The predicted cycles decide between this and a tile of rules_tile.c. */
+ * relative to rows of several vectors. The predicted cycles decide between this and a tile of rules_tile.c. So are the taps of a depthwise
+ * window summed: both operands are streamed once, and vectors of one of them multiply shifted vectors of the other. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
@@ -16,6 +17,7 @@
 enum {
     SHUFFLED = 4,     /* largest stride, in elements, with which vectors are loaded in place */
     CHEAP_STRIDE = 8, /* largest stride, in elements, that shuffles can gather */
+    CLIPPED_ROWS = 3, /* of a window: the loop over positions is copied for each number of rows that lie on padding */
     STREAMS = 4       /* rows read side by side, once each: with more the hardware prefetches less far ahead */
 };
 
@@ -39,12 +41,23 @@ typedef struct lanes_problem {
     double rest, outer;
     /* pinned mr, nr and lanes of the tile; 0: none */
     int64_t rows, columns, width;
+    /* The lanes run along an axis on which a window slides over one operand, whose neighbouring points have distance `spread` in memory;
+     * window: the results are its taps, all of which multiply the same points of the other operand; padded: there are positions at which
+     * some of its rows lie on padding. */
+    bool slides, window, padded;
+    int64_t spread;
 } lanes_problem;
 
-/* Cycles of one step of a tile, which loads (mr + nr) * q vectors and multiplies mr * nr * q. */
+/* Cycles of one step of a tile, which loads (mr + nr) * q vectors, a window's mr * nr + 1, and multiplies mr * nr * q. */
 static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, int64_t q) {
     const tir_rates *rates = &r->machine->rates;
-    double fma = (double)(mr * nr * q) / rates->fma, loads = (double)((mr + nr) * q) / rates->load;
+    const int64_t each = 2 * p->spread - 1; /* loads, and shuffles that join them */
+    const int64_t loaded = p->window ? mr * nr * each + 1 : mr + nr * each;
+    double fma = (double)(mr * nr * q) / rates->fma, loads = (double)(loaded * q) / rates->load;
+    if (p->window) { /* each vector of the operands once, shifted ones from L1 */
+        const double stream = rates->rows_vector * (double)((1 + p->spread) * q);
+        return fmax(fmax(fma, loads), fmax(stream, rates->latency)) + rates->exposed_units * (loads + stream);
+    }
     /* rows of v stay in L1 while the loop over tiles along u runs, if they fit; otherwise they are loaded from L2 */
     if (p->m == 1) { /* the single row stays in L1, rows of v are used once */
         mr = nr;
@@ -61,8 +74,14 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
  * loop is the outer one, otherwise once for each tile of the other operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
-    double near = r->machine->rates.kept * (double)r->machine->l2, u_from_l3 = u > near ? u : 0,
-           v_from_l3 = v > near ? v : 0;
+    double near = r->machine->rates.kept * (double)r->machine->l2;
+    if (p->window) { /* both operands are read for each tile */
+        const double both = row * (double)(1 + p->spread);
+        *u_outside = false;
+        return both > near ? both * (double)(ceiling(p->m, mr) * ceiling(p->n, nr)) / r->machine->rates.bandwidth[2]
+                           : 0;
+    }
+    double u_from_l3 = u > near ? u : 0, v_from_l3 = v > near ? v : 0;
     double outside = u_from_l3 + v_from_l3 * (double)ceiling(p->m, mr),
            inside = v_from_l3 + u_from_l3 * (double)ceiling(p->n, nr);
     *u_outside = p->m > 1 && outside < inside;
@@ -93,12 +112,15 @@ static bool is_wanted(int64_t pinned, int64_t value) {
 
 /* Sets *t to the best tile and returns its cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
-    const int64_t rows = smaller(p->m, 12), columns = smaller(p->n, p->m == 1 ? STREAMS : 12);
+    /* of a tile with many rows of a padded window, each tap would need a branch */
+    const int64_t rows = p->padded && p->m > CLIPPED_ROWS ? 1 : smaller(p->m, 12),
+                  columns = smaller(p->n, p->m == 1 && !p->window ? STREAMS : 12);
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
         double fold = 1 + (double)q; /* per result: lanes are added by halves, for several results at once */
-        if (steps < 1) break;
+        if (p->slides) tail = fmax(tail, r->machine->masked ? 1.5 : 6); /* padding */
+        if (steps < 1 && (!p->slides || q > 1)) break;
         for (int64_t nr = 1; nr <= columns && is_wanted(p->width, p->lanes * q); nr++)
             for (int64_t mr = 1; mr <= rows; mr++) {
                 if (held_registers(r, mr, nr, q) > r->machine->vector_registers) break;
@@ -135,9 +157,43 @@ static bool is_regular(const rules *r, const rules_access *access, const tir_sta
            tir_plain_dimension(r->region, access, stage->axis[axis].var) >= 0;
 }
 
-/* *u, *v: for each operand the longest axis on which it alone depends; *u = -1: one operand has none. False: neither has one, or an access
- * is irregular. */
-static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_access *access, int *u, int *v) {
+/* Does a window, with the result's axis as its taps, slide over more points of the operand along the reduction axis? */
+static bool taps_slide(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
+    return tir_shares_dimension(r->region, stage, access, axis, reduction) &&
+           rules_usual_extent(r, &stage->axis[axis]) < rules_usual_extent(r, &stage->axis[reduction]);
+}
+
+static bool slides_along(const rules *r, const tir_stage *stage, const rules_access *access, int reduction) {
+    for (int a = 0; a < stage->space; a++)
+        if (taps_slide(r, stage, access, a, reduction)) return true;
+    return false;
+}
+
+static bool is_tap(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
+    for (int k = stage->space; k < stage->space + stage->reduce; k++)
+        if (taps_slide(r, stage, access, axis, k)) return true;
+    return false;
+}
+
+/* The taps of a window: sets *u and *v to the last two axes of it on which only this operand depends; *u = -1: there is one. False: there is
+ * none. */
+static bool window_axes(const rules *r, const tir_stage *stage, const rules_access *window, const rules_access *other,
+                        int *u, int *v) {
+    enum { TAPS_MOST = 12 };
+    int found[2] = {-1, -1};
+    for (int a = stage->space - 1; a >= 0 && found[1] < 0; a--) {
+        const int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (window->stride[a] == 0 || other->stride[a] != 0 || extent < 2 || extent > TAPS_MOST) continue;
+        if (is_tap(r, stage, window, a)) found[found[0] >= 0] = a;
+    }
+    *v = found[0] >= 0 ? found[0] : *v, *u = found[1];
+    return found[0] >= 0;
+}
+
+/* *u, *v: for each operand the longest axis on which it alone depends; *u = -1: one operand has none. If a window then slides over
+ * the other, *u and *v are its taps, and *window that operand's number; else -1. False: neither has such an axis, or an access is irregular. */
+static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_access *access, int *u, int *v,
+                          int *window) {
     int64_t most[2] = {1, 1};
     int axis[2] = {-1, -1};
     for (int a = 0; a < stage->space; a++) {
@@ -146,13 +202,16 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
         if (!is_regular(r, &access[0], stage, a) || !is_regular(r, &access[1], stage, a)) return false;
         if (first == second) continue; /* of a batch: how many there are does not matter */
         if (extent < 0) return false;
-        if (extent <= most[second]) continue;
+        const bool later = extent == most[second] && axis[second] >= 0 && is_tap(r, stage, &access[second], a);
+        if (extent <= most[second] && !later) continue;
         most[second] = extent;
         axis[second] = a;
     }
     /* vectors of results run along v: the innermost axis of the stored results */
     *u = axis[0] < axis[1] ? axis[0] : axis[1];
     *v = axis[0] < axis[1] ? axis[1] : axis[0];
+    *window = *u >= 0 ? -1 : axis[1] == *v;
+    if (*v >= 0 && *window >= 0 && !window_axes(r, stage, &access[*window], &access[1 - *window], u, v)) *window = -1;
     return *v >= 0;
 }
 
@@ -166,8 +225,7 @@ static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) 
 /* Is the stage a contraction of two operands whose results could have vectors of partial sums? */
 static bool may_use_lanes(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
-        return false;
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return false;
     if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return false;
     return r->machine->vector_bytes >= 16 && !tir_unit_for(r->machine, TIR_BY_THREAD, r->region->pool, stage);
 }
@@ -190,9 +248,15 @@ static bool count_steps(lanes_trial *a) {
     a->varies = rules_extent(a->r, &stage->axis[a->axis]) < 0;
     p->k = rules_usual_extent(a->r, &stage->axis[a->axis]) | a->varies; /* odd: the last step has inactive lanes */
     p->outer = 1;
-    if (p->k < p->lanes || p->k <= 1 || (a->varies && p->m >= p->lanes && p->n >= p->lanes)) return false;
+    if (p->slides) /* a row of an image may be shorter than a vector */
+        while (p->lanes > 4 && p->k <= p->lanes / 2) p->lanes /= 2;
+    else if (p->k < p->lanes)
+        return false;
+    if (p->k <= 1 || (a->varies && p->m >= p->lanes && p->n >= p->lanes)) return false;
     for (int b = stage->space; b < stage->space + stage->reduce; b++) {
-        const int64_t extent = b == a->axis ? 1 : rules_extent(a->r, &stage->axis[b]);
+        const int64_t extent = b == a->axis ? 1
+                               : p->slides  ? rules_usual_extent(a->r, &stage->axis[b])
+                                            : rules_extent(a->r, &stage->axis[b]);
         if (extent <= 0) return false;
         p->outer *= (double)extent;
     }
@@ -211,11 +275,15 @@ static double packing_cycles(const lanes_trial *a, const rules_access *access, c
 }
 
 /* How an operand is read along the axis: adds to *packing the cycles to lay it out. False: it cannot be read. */
-static bool take_operand(const lanes_trial *a, int i, rules_lanes_tile *t, double *packing) {
+static bool take_operand(lanes_trial *a, int i, rules_lanes_tile *t, double *packing) {
     const rules_access *access = &a->access[i];
     const tir_tensor *tensor = &a->r->region->tensors.data[access->tensor];
     const int64_t stride = access->stride[a->axis];
     if (stride == 1 && tensor->stage < 0) return true;
+    if (a->p.slides) {
+        a->p.spread = stride;
+        return stride > 1 && stride <= SHUFFLED && tensor->stage < 0;
+    }
     if (a->varies) {
         *packing += packing_cycles(a, access, t);
         return stride > 1 && stride <= SHUFFLED && tensor->stage < 0;
@@ -233,13 +301,17 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
     if (!may_use_lanes(r, s)) return best;
     if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return best;
     *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
-    if (!repeated_axes(r, stage, access, &t->u, &t->v)) return best;
+    int window;
+    if (!repeated_axes(r, stage, access, &t->u, &t->v, &window)) return best;
     lanes_trial a = {.r = r,
                      .stage = stage,
                      .access = access,
                      .p = {.m = t->u < 0 ? 1 : rules_stored_extent(r, s, t->u), /* with the padding of a blocked axis */
                            .n = rules_stored_extent(r, s, t->v),
                            .lanes = rules_lanes(r, s),
+                           .slides = window >= 0 || stage->predicate,
+                           .window = window >= 0,
+                           .padded = window >= 0 && stage->predicate,
                            .rest = 1,
                            .rows = rows,
                            .columns = columns,
@@ -251,6 +323,10 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
         rules_lanes_tile here = *t;
         double packing = 0;
         here.axis = a.axis;
+        a.p.lanes = rules_lanes(r, s);
+        a.p.spread = 1;
+        if (a.p.slides && !slides_along(r, stage, &access[0], a.axis) && !slides_along(r, stage, &access[1], a.axis))
+            continue;
         if (!count_steps(&a)) continue;
         if (!take_operand(&a, 0, &here, &packing) || !take_operand(&a, 1, &here, &packing)) continue;
         const double cycles = size_lanes(r, &a.p, &here) + packing;
@@ -364,6 +440,9 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
                      tir_loops_but(r->arena, stage, tir_axis_bit(u) | tir_axis_bit(v) | tir_axis_bit(lane)),
                      u < 0 ? "" : " ", u_name, v_name);
     if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.step", stage->name);
+    for (int a = stage->space; stage->predicate && a < stage->space + stage->reduce; a++)
+        if (stage->axis[a].role == TIR_AXIS_PLAIN && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var))
+            tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, u_name);
     tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
