@@ -339,10 +339,10 @@ ELEMENT(concat) {
     tir_expr value = tir_int(pool, (tir_dtype)result->dtype, 0);
     for (int k = c->inputs - 1; k >= 0; k--) {
         tir_expr begin = tir_sub(pool, end, c->operand_shape[k].dim[along]);
-        index[along] = tir_sub(pool, axis[along], begin);
+        const tir_expr extent = c->operand_shape[k].dim[along];
+        index[along] = is_number(pool, extent, 1) ? tir_index(pool, 0) : tir_sub(pool, axis[along], begin);
         tir_expr guard = guard_range(pool, 0, axis[along], begin, end);
-        if (!is_number(pool, c->operand_shape[k].dim[along], 0))
-            value = tir_region_load_guarded(c->region, c->operand[k], index, guard, value);
+        if (!is_number(pool, extent, 0)) value = tir_region_load_guarded(c->region, c->operand[k], index, guard, value);
         end = begin;
     }
     return value;

@@ -202,6 +202,7 @@ static graph_id points_of(const transposed *t, const phases *const *run) {
     tir_expr dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
     int64_t order[DLC_MAX_RANK], low[SPATIAL_MAX], high[SPATIAL_MAX], distance[SPATIAL_MAX];
     const int d = t->spatial, channel = 2 + d;
+    bool joined = false;
     dims[0] = merged[0] = t->x.dim[0];
     dims[1] = index_of(t, t->groups);
     dims[channel] = t->w.dim[1];
@@ -211,20 +212,21 @@ static graph_id points_of(const transposed *t, const phases *const *run) {
         const axis *a = &t->axis[i];
         const int64_t reach = (run[i]->steps - 1) * a->distance;
         distance[i] = a->distance;
+        joined = joined || run[i]->count > 1;
         low[i] = reach - run[i]->shift;
         high[i] = a->beyond + run[i]->shift;
         dims[2 + i] = merged[3 + 2 * i] = index_of(t, run[i]->count);
         order[3 + 2 * i] = channel + 1 + i;
         order[4 + 2 * i] = 2 + i;
     }
-    const graph_id y = graph_emit_with(t->g, "convolution", 2, (graph_id[]){t->input, windows_of(t, run)}, 5,
-                                       (graph_setting[]){graph_set_list("low", d, low), graph_set_list("high", d, high),
-                                                         graph_set_list("dilation", d, distance),
-                                                         graph_set_integer("groups", t->groups),
-                                                         graph_set_integer("result", t->e->attribute[RESULT].integer)});
+    graph_id y = graph_emit_with(t->g, "convolution", 2, (graph_id[]){t->input, windows_of(t, run)}, 5,
+                                 (graph_setting[]){graph_set_list("low", d, low), graph_set_list("high", d, high),
+                                                   graph_set_list("dilation", d, distance),
+                                                   graph_set_integer("groups", t->groups),
+                                                   graph_set_integer("result", t->e->attribute[RESULT].integer)});
     for (int i = 0; i < d; i++) dims[channel + 1 + i] = merged[2 + 2 * i] = graph_shape_of(t->g, y)->dim[2 + i];
-    return graph_reshape(t->g, graph_transpose(t->g, graph_reshape(t->g, y, 3 + 2 * d, dims), order), 2 + 2 * d,
-                         merged);
+    if (joined) y = graph_transpose(t->g, graph_reshape(t->g, y, 3 + 2 * d, dims), order);
+    return graph_reshape(t->g, y, 2 + 2 * d, merged);
 }
 
 /* points_of all phases from spatial dimension i on, of the runs given for those before it. */
