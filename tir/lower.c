@@ -1,6 +1,6 @@
 /* Lowering: region + schedule -> loop IR. One recursion (`loops`) makes the nest
- * of a stage in the roles of tir_nest_role: initialise its state, update it (or compute a map), copy an attached output to its buffer,
- * initialise the fold's state that a step is stored in. */
+ * of a stage in the roles of tir_nest_role: initialise its state, update it (or compute a map), merge its partial results, copy
+ * an attached output to its buffer, initialise the fold's state that a step is stored in. */
 #include "tir/lower.h"
 
 /* ---- loops of a stage */
@@ -58,6 +58,30 @@ static tir_stmt **alike_threads(tir_lowering *l, int threads) {
     return &loop->for_.body;
 }
 
+/* Opens the loop over parts of a reduction's loop, number k in the stage's order, and a part, whose result begins with the identity. Returns
+ * the part's iterations; *behind: the cursor behind the loop over parts. */
+static tir_span open_part(tir_lowering *l, int s, uint32_t k, tir_span all, tir_stmt ***behind) {
+    const tir_axis_node *node = &tir_plan_of(l, s)->nodes.data[tir_plan_of(l, s)->order.data[k]];
+    const tir_expr points = tir_index(l->pool, node->partial);
+    tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+    loop->for_.lower = tir_index(l->pool, 0);
+    loop->for_.extent = tir_ceil_div(l->pool, all.extent, points);
+    loop->for_.var = tir_loop_variable(l->pool, "part", loop->for_.lower, loop->for_.extent);
+    *behind = l->cursor;
+    l->cursor = &loop->for_.body;
+    tir_lower_exchange_parts(l, s);
+    loops(l, s, k, TIR_ROLE_INIT);
+    const tir_expr before = tir_mul(l->pool, loop->for_.var, points);
+    return (tir_span){tir_add(l->pool, all.low, before),
+                      tir_min(l->pool, points, tir_sub(l->pool, all.extent, before))};
+}
+
+static void close_part(tir_lowering *l, int s, uint32_t k, tir_stmt **behind) {
+    tir_lower_exchange_parts(l, s);
+    loops(l, s, k, TIR_ROLE_MERGE);
+    l->cursor = behind;
+}
+
 static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     int leaf = plan->order.data[k];
@@ -65,11 +89,13 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_span bounds = {tir_index(l->pool, 0), tir_node_extent(&l->state, s, leaf)};
     tir_expr decided[TIR_TERM_LIMIT];
     int decided_count = 0, saved = l->known_count;
-    tir_stmt **after = NULL;
+    tir_stmt **after = NULL, **behind = NULL;
     bool vector = false, pipeline = false;
     int64_t trips;
     if (node->clip && node->reduce && node->kind != TIR_UNROLL)
         bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
+    const tir_span all = bounds;
+    if (node->partial && role == TIR_ROLE_UPDATE) bounds = open_part(l, s, k, all, &behind);
     if (tir_is_const(l->pool, bounds.extent, &trips) && trips == 1) {
         node->value = bounds.low;
     } else {
@@ -80,28 +106,31 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
             tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
                                node->name, tir_stage_of(l, s)->name, l->vector);
-        tir_expr var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
+        const tir_expr lower = behind ? tir_index(l->pool, 0) : bounds.low;
+        tir_expr var = tir_loop_variable(l->pool, behind ? "step" : node->name, lower, bounds.extent);
         pipeline = role == TIR_ROLE_UPDATE && tir_lower_pipeline_open(l, s, leaf, var, bounds);
         tir_stmt *loop = tir_lower_append(l, TIR_FOR);
         after = l->cursor;
         loop->for_.var = var;
-        loop->for_.lower = bounds.low;
+        loop->for_.lower = lower;
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
         loop->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
-        node->value = loop->for_.var;
+        node->value = var;
         if (vector) {
             l->vector = node->name;
             l->lane = loop->for_.var;
         }
         l->cursor = &loop->for_.body;
+        if (behind) node->value = tir_lower_name(l, node->name, tir_add(l->pool, bounds.low, var));
         if (node->alike) l->cursor = alike_threads(l, node->alike);
         if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
     const uint32_t scalars = l->scalars.count;
     if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* not implied by the variable's range */
         tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
+    if (behind) tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, all.low, all.extent)));
     for (int i = 0; i < decided_count; i++)
         tir_lower_learn(l, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, decided[i]), NULL));
     if (role == TIR_ROLE_UPDATE) {
@@ -119,6 +148,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         l->scalars.count = scalars;
     }
     if (pipeline) tir_lower_pipeline_close(l, s, leaf);
+    if (behind) close_part(l, s, k, behind);
 }
 
 static bool is_leaf(const tir_stage_plan *plan, int node) {
@@ -135,7 +165,7 @@ bool tir_lower_is_single_step(tir_lowering *l, int s) {
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         int64_t points;
         if (!tir_is_const(l->pool, stage->axis[a].extent, &points) || points != 1) return false;
-        if (!is_leaf(plan, plan->root[a])) return false;
+        if (!is_leaf(plan, plan->root[a]) || plan->nodes.data[plan->root[a]].partial) return false;
     }
     for (int c = 0; c < stage->count; c++)
         if (!tir_layout_is_identity(&l->region->tensors.data[stage->tensor[c]].layout)) return false;

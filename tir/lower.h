@@ -10,6 +10,7 @@ enum { TIR_TERM_LIMIT = 32, TIR_MAX_PHYSICAL_RANK = 16 };
 typedef enum tir_nest_role {
     TIR_ROLE_INIT,
     TIR_ROLE_UPDATE,
+    TIR_ROLE_MERGE, /* a partial result becomes part of the result */
     TIR_ROLE_COPY,
     TIR_ROLE_STATE /* a step stored in a fold's state: the state's initial value */
 } tir_nest_role;
@@ -111,6 +112,8 @@ void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors 
 bool tir_lower_has_home(tir_lowering *l, int s);
 bool tir_lower_reads(tir_lowering *l, int reader, int producer); /* whether a stage loads what another one computes */
 void tir_lower_open_scratch(tir_lowering *l, int s);
+/* Exchanges the stage's buffers of results and of partial results. */
+void tir_lower_exchange_parts(tir_lowering *l, int s);
 
 /* lower_output.c: stages that are stored in their root's output */
 void tir_lower_check_outputs(tir_lowering *l, const tir_region *original);

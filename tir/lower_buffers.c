@@ -38,7 +38,9 @@ static void place_rows(tir_lowering *l, const tir_stage_plan *plan, tir_buffer *
     }
 }
 
-static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent) {
+/* A buffer for results of the stage. of_parts: for the results that partial ones make up, in memory, whatever storage the schedule gives the
+ * stage. */
+static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent, bool of_parts) {
     const tir_tensor *t = &l->region->tensors.data[tensor];
     tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK + 1];
     for (int d = 0; d < t->rank; d++) {
@@ -62,7 +64,7 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     }
     const tir_stage_plan *plan = tir_plan_of(l, s);
     const bool fits = bytes <= STACK_LIMIT - l->stack_bytes;
-    tir_scope scope = plan->has_scope ? plan->scope : fits ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
+    tir_scope scope = plan->has_scope && !of_parts ? plan->scope : fits ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
     if (scope == TIR_SCOPE_STACK && !fits)
         lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
                   "schedule of region %s: %s takes %lld bytes of stack, of %d that a kernel may take %lld are left",
@@ -86,6 +88,21 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     return buffer;
 }
 
+static bool has_parts(const tir_stage_plan *plan) {
+    for (uint32_t n = 0; n < plan->nodes.count; n++)
+        if (plan->nodes.data[n].partial) return true;
+    return false;
+}
+
+void tir_lower_exchange_parts(tir_lowering *l, int s) {
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int c = 0; c < tir_stage_of(l, s)->count; c++) {
+        const uint32_t part = plan->part[c];
+        plan->part[c] = plan->scratch[c];
+        plan->scratch[c] = part;
+    }
+}
+
 /* Opens the stage: allocates scratch for its axes' current ranges and, whole, for a state's own dimensions; or opens it in its root's output
  * or its fold's state. */
 void tir_lower_open_scratch(tir_lowering *l, int s) {
@@ -99,6 +116,7 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
         tir_lower_open_in_state(l, s);
         return;
     }
+    const bool parts = has_parts(plan);
     bool root = plan->at_stage < 0; /* a fold at the start of its sequential loop: outer loops are open */
     for (int a = 0; a < stage->space; a++) {
         tir_span view =
@@ -112,7 +130,8 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
             plan->scratch_extent[d] = t->extent[d];
             plan->scratch_low[d] = tir_index(l->pool, 0);
         }
-        if (!plan->placed) plan->scratch[c] = new_scratch(l, s, stage->tensor[c], plan->scratch_extent);
+        if (!plan->placed) plan->scratch[c] = new_scratch(l, s, stage->tensor[c], plan->scratch_extent, parts);
+        if (parts) plan->part[c] = new_scratch(l, s, stage->tensor[c], plan->scratch_extent, false);
     }
     plan->placed = plan->stages > 0;
     plan->open = true;

@@ -171,7 +171,7 @@ static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
 typedef struct translation {
     tir_lowering *l;
     int stage;
-    /* the values of ACC nodes */
+    /* the values of ACC nodes, and from TIR_MAX_STATE on those of OTHER nodes */
     const tir_expr *acc;
 } translation;
 
@@ -249,6 +249,7 @@ static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr 
         return rebuilt;
     }
     case TIR_ACC: return t->acc[node.bits];
+    case TIR_OTHER: return t->acc[TIR_MAX_STATE + node.bits];
     case TIR_LOAD: {
         tir_expr logical[DLC_MAX_RANK], guard = 0, other = 0;
         const tir_node *given = tir_get(pool, e); /* else folded to an operand, already translated: 0 + acc */
@@ -676,6 +677,21 @@ static void statement_unit(tir_lowering *l, int s, bool scratch) {
     close_if(l, after);
 }
 
+/* Merges the partial result into the result, at the current point of the stage's scratch. */
+static void statement_merge(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE], acc[2 * TIR_MAX_STATE];
+    tir_stmt **after = open_if(l, tir_lower_store_guard(l, s, true, false), false);
+    point_indices(l, s, true, index);
+    load_state(l, s, index, true, acc);
+    tir_lower_exchange_parts(l, s);
+    load_state(l, s, index, true, acc + TIR_MAX_STATE);
+    tir_lower_exchange_parts(l, s);
+    for (int c = 0; c < stage->count; c++) values[c] = legal(l, tir_lower_translate(l, s, stage->merge[c], acc));
+    store_all(l, s, index, true, values);
+    close_if(l, after);
+}
+
 /* Copies the current point of an attached stage from its scratch to its buffers in memory. */
 static void statement_copy(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
@@ -812,6 +828,8 @@ void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
         statement_fold(l, s, role == TIR_ROLE_INIT);
     else if (role == TIR_ROLE_STATE)
         statement_state(l, s);
+    else if (role == TIR_ROLE_MERGE)
+        statement_merge(l, s);
     else if (role == TIR_ROLE_COPY)
         statement_copy(l, s);
     else if (role == TIR_ROLE_INIT)

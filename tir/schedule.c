@@ -9,21 +9,22 @@ static const struct {
     tir_directive_kind kind;
     bool rewrite;
 } directives[] = {
-    {"inline", TIR_D_INLINE, true},   {"layout", TIR_D_LAYOUT, true},
-    {"copy", TIR_D_COPY, true},       {"collapse", TIR_D_COLLAPSE, true},
-    {"scan", TIR_D_SCAN, true},       {"rfactor", TIR_D_RFACTOR, true},
-    {"tree", TIR_D_TREE, true},       {"where", TIR_D_WHERE, true},
-    {"block", TIR_D_BLOCK, true},     {"online", TIR_D_ONLINE, true},
-    {"hoist", TIR_D_HOIST, true},     {"split", TIR_D_SPLIT, false},
-    {"order", TIR_D_ORDER, false},    {"at", TIR_D_AT, false},
-    {"store", TIR_D_STORE, false},    {"vec", TIR_D_VEC, false},
-    {"unroll", TIR_D_UNROLL, false},  {"par", TIR_D_PAR, false},
-    {"clip", TIR_D_CLIP, false},      {"prefetch", TIR_D_PREFETCH, false},
-    {"nt", TIR_D_NT, false},          {"unit", TIR_D_UNIT, false},
-    {"fuse", TIR_D_FUSE, false},      {"thread", TIR_D_THREAD, false},
-    {"operand", TIR_D_OPERAND, true}, {"pipeline", TIR_D_PIPELINE, false},
-    {"seed", TIR_D_SEED, true},       {"rank", TIR_D_RANK, true},
-    {"merge", TIR_D_MERGE, true},     {"expand", TIR_D_EXPAND, true},
+    {"inline", TIR_D_INLINE, true},    {"layout", TIR_D_LAYOUT, true},
+    {"copy", TIR_D_COPY, true},        {"collapse", TIR_D_COLLAPSE, true},
+    {"scan", TIR_D_SCAN, true},        {"rfactor", TIR_D_RFACTOR, true},
+    {"tree", TIR_D_TREE, true},        {"where", TIR_D_WHERE, true},
+    {"block", TIR_D_BLOCK, true},      {"online", TIR_D_ONLINE, true},
+    {"hoist", TIR_D_HOIST, true},      {"split", TIR_D_SPLIT, false},
+    {"order", TIR_D_ORDER, false},     {"at", TIR_D_AT, false},
+    {"store", TIR_D_STORE, false},     {"vec", TIR_D_VEC, false},
+    {"unroll", TIR_D_UNROLL, false},   {"par", TIR_D_PAR, false},
+    {"clip", TIR_D_CLIP, false},       {"prefetch", TIR_D_PREFETCH, false},
+    {"nt", TIR_D_NT, false},           {"unit", TIR_D_UNIT, false},
+    {"fuse", TIR_D_FUSE, false},       {"thread", TIR_D_THREAD, false},
+    {"operand", TIR_D_OPERAND, true},  {"pipeline", TIR_D_PIPELINE, false},
+    {"seed", TIR_D_SEED, true},        {"rank", TIR_D_RANK, true},
+    {"merge", TIR_D_MERGE, true},      {"expand", TIR_D_EXPAND, true},
+    {"partial", TIR_D_PARTIAL, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -412,6 +413,19 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
     }
 }
 
+/* partial C.k 256 : each 256 iterations of loop k make a result of their own. */
+static void apply_partial(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *axis;
+    const int stage = dotted(state, lexer, &axis);
+    const tir_stage *s = &state->region->stages.data[stage];
+    tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
+    if (!node->reduce || s->kind != TIR_REDUCE) tir_schedule_raise(state, "%s is not a reduction axis", axis);
+    if (!s->merge[0]) tir_schedule_raise(state, "%s cannot be combined from parts", s->name);
+    node->partial = lib_lexer_integer(lexer);
+    if (node->partial < 1 || node->partial > INT32_MAX)
+        tir_schedule_raise(state, "a number of iterations of at least 1 was expected");
+}
+
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
  * loop reads; shared: each iteration of the loops inside that one fetches a part of it. If the reads are indexed by loaded values, these
  * are loaded ahead, too.
@@ -548,6 +562,7 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_PREFETCH: apply_prefetch(state, lexer); break;
     case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
     case TIR_D_UNIT: apply_unit(state, lexer); break;
+    case TIR_D_PARTIAL: apply_partial(state, lexer); break;
     case TIR_D_PIPELINE: apply_pipeline(state, lexer); break;
     default: apply_mark(state, kind, lexer); break;
     }
@@ -566,6 +581,7 @@ static void print_state(lib_text *text, const tir_schedule_state *state) {
             lib_text_format(text, " [%s%s%s%s%s%s]", node->name, node->reduce ? " reduce" : "",
                             node->kind == TIR_SERIAL ? "" : " ", tir_loop_kind_names[node->kind],
                             node->parallel ? " par" : "", node->clip ? " clip" : "");
+            if (node->partial) lib_text_format(text, "/%lld", (long long)node->partial);
         }
         if (plan->at_stage >= 0)
             lib_text_format(text, " at %s.%s", state->region->stages.data[plan->at_stage].name,
@@ -778,6 +794,24 @@ static void check_alike(const tir_schedule_state *state, int s) {
         tir_schedule_raise(state, "threads of %s are alike: their values must lie in registers", alike);
 }
 
+/* Partial results are of one serial loop, and of a stage with storage of its own, which then holds them. */
+static void check_partial(const tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    const char *in_parts = NULL;
+    for (uint32_t i = 0; i < plan->nodes.count; i++) {
+        const tir_axis_node *leaf = &plan->nodes.data[i];
+        if (!leaf->partial) continue;
+        if (in_parts)
+            tir_schedule_raise(state, "partial results of %s and of %s inside each other", in_parts, leaf->name);
+        in_parts = leaf->name;
+        if (leaf->outer >= 0 || leaf->fused >= 0 || leaf->kind != TIR_SERIAL || leaf->stages || leaf->unit ||
+            (plan->unit && plan->unit_node == (int)i))
+            tir_schedule_raise(state, "axis %s: partial results are of a serial loop", leaf->name);
+    }
+    if (in_parts && (plan->at_stage < 0 || plan->in_output || plan->in_state))
+        tir_schedule_raise(state, "partial results of %s need storage: attach it (at)", in_parts);
+}
+
 /* A sort must be a root, and its line (the sorted axis and the reduction) takes no directives: one statement, with its own loops, sorts it. */
 static void check_sort(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
@@ -819,6 +853,7 @@ static void check_plan(tir_schedule_state *state) {
         if (plan->unit && !tir_unit_is_collective(plan->unit)) check_unit(state, (int)s);
         check_overlap(state, (int)s);
         check_alike(state, (int)s);
+        check_partial(state, (int)s);
         tir_check_pipelines(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {

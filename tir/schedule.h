@@ -49,6 +49,8 @@
  *     thread  F state 256                  the state's own axes of fold F are distributed over this many threads of a block
  *     unroll  D.ii
  *     par     D.jo D.io
+ *     partial C.k 256                      each 256 iterations of k make a sum of their own, in the storage of C, which is then added to the
+ *                                          result, in memory: errors grow with 256 + n/256 instead of with n
  *     clip    O.kh                         a reduction axis ends where the predicate becomes false; of a map: split where guards change
  *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
  *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
@@ -95,6 +97,7 @@ typedef enum tir_directive_kind {
     TIR_D_UNROLL,
     TIR_D_PAR,
     TIR_D_CLIP,
+    TIR_D_PARTIAL,
     TIR_D_PREFETCH,
     TIR_D_NT,
     TIR_D_UNIT,

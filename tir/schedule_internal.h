@@ -38,6 +38,8 @@ typedef struct tir_axis_node {
     int alike;
     /* leaves */
     bool parallel, clip;
+    /* leaves: iterations of a reduction that make a partial result of their own; 0: all make one */
+    int64_t partial;
     /* leaves: number of stages and of groups of the pipeline of this loop; 0: it has none */
     int stages, groups;
     /* while lowering: the loop variable of a leaf whose loop is open; else 0 */
@@ -106,6 +108,8 @@ typedef struct tir_stage_plan {
     /* stored in memory without its layout's zero padding */
     bool unpadded;
     uint32_t scratch[TIR_MAX_STATE];
+    /* of a reduction with `partial`: the buffers of partial results, which take the place of `scratch` while their iterations are open */
+    uint32_t part[TIR_MAX_STATE];
     /* open pipeline: number of copies of the scratch; 0: none */
     int stages;
     /* the copies are already allocated */

@@ -404,7 +404,7 @@ static void add_loop(generator *g) {
     bool tolerant = g->tolerant;
     if (!s->leaves) return;
     const char *leaf = s->leaf[any_leaf(s)];
-    switch (below(12)) {
+    switch (below(13)) {
     case 0:
     case 1:
     case 2:
@@ -433,6 +433,10 @@ static void add_loop(generator *g) {
     case 8: say(&line, "unroll %s.%s\n", s->name, leaf); break;
     case 9: say(&line, "par %s.%s\n", s->name, s->leaf[0]); break;
     case 10: say(&line, "clip %s.%s\n", s->name, leaf); break;
+    case 11:
+        say(&line, "partial %s.%s %d\n", s->name, leaf, 1 + below(9));
+        tolerant = tolerant || s->inexact;
+        break;
     default: {
         int a = s->leaves > 1 ? below(s->leaves - 1) : -1, n = g->names++;
         if (a < 0) return;
