@@ -118,7 +118,7 @@ conformance_parts := $(foreach i,1 2 3 4 5 6 7 8,$(OUT)/test/conformance/part$(i
 test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=$(OUT)/%)) $(conformance_parts) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
 # Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
-generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test gradient_f32_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
+generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test gradient_f32_test growth_test long_sums_test map_ulp_test matrix_test sample_test winograd_test) \
                 determinism/rules golden/cycles golden/cuda_choices golden/cuda_mutants)
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)

@@ -89,8 +89,9 @@ static double stream_of(const cost_nest *nest, const cost_access *a, int *loops)
         const int more = steps_of(&a->pace[*loops], nest->loops.data[loop].trips, pair);
         ++*loops;
         for (int k = 0; k < more; k++) {
-            if (pair[k].stride <= fmax(run, nest->line))
-                run += pair[k].stride * (pair[k].trips - 1);
+            if (pair[k].stride <=
+                fmax(run, nest->line)) /* a clipped loop's trips are a mean: the longest leave no gaps */
+                run += pair[k].stride * (ceil(pair[k].trips) - 1);
             else if ((streams *= pair[k].trips) > (double)STREAMS)
                 return run;
         }

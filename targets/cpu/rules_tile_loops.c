@@ -1,4 +1,5 @@
-/* The loops around a register tile: their order, which of them are tasks of the threads, and blocks of rows that stay in cache. */
+/* The loops around a register tile: their order, which of them are tasks of the threads, and blocks of rows that stay in cache; the loops of its
+ * reduction, and parts of long sums. */
 #include "targets/cpu/rules_tile.h"
 
 enum {
@@ -160,23 +161,23 @@ static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64
 
 /* ---- the stages in the tile */
 
-/* Clips loops of the reduction to the points that its predicate allows (of a padded image, those inside); short loops are unrolled where
- * masks then become compile-time facts. */
+/* Is a short loop of the reduction unrolled, because masks by its predicate then become compile-time facts? If masks are expensive, those
+ * of a vector's steps are, too. */
+static bool is_unrolled(const rules *r, const tir_stage *stage, int a, const rules_tile_shape *t) {
+    const int64_t extent = rules_extent(r, &stage->axis[a]);
+    if (!stage->predicate || !tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) return false;
+    if (rules_meets(r, stage, a, stage->axis[t->v].var)) return !r->machine->masked && extent > 0 && extent <= 8;
+    return rules_unrolls_step(r, stage, a, t) && a != t->shared;
+}
+
+/* Clips loops of the reduction to the points that its predicate allows (of a padded image, those inside), and unrolls the short ones. */
 static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        bool vector = rules_meets(r, stage, a, stage->axis[t->v].var);
-        int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
-            if (rules_edges_cost(r, stage, t))
-                tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-            if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
-                tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
-            continue;
-        }
-        tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (rules_unrolls_step(r, stage, a, t) && a != t->shared && !unrolled)
+        if (!rules_meets(r, stage, a, stage->axis[t->v].var) || rules_edges_cost(r, stage, t))
+            tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+        if (is_unrolled(r, stage, a, t) && !unrolled)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     }
 }
@@ -189,12 +190,58 @@ static uint32_t inside_axes(const rules *r, const tir_stage *stage, const rules_
     return axes;
 }
 
-/* Appends those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
-static void order_reduction(lib_text *order, const tir_stage *stage, const rules_tile_shape *t, uint32_t axes) {
+/* A loop of the reduction, and its largest number of iterations, at most MANY. */
+typedef struct step_loop {
+    const char *name;
+    int64_t trips;
+    bool serial;
+} step_loop;
+
+typedef lib_vec(step_loop) step_loops;
+
+static void add_step_loop(rules *r, step_loops *loops, const char *name, int64_t trips, bool serial) {
+    enum { MANY = 1 << 24 };
+    if (trips > MANY) trips = MANY;
+    lib_vec_push(r->arena, loops, ((step_loop){name, trips, serial}));
+}
+
+/* Adds the loops of those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
+static void add_step_loops(rules *r, step_loops *loops, const tir_stage *stage, const rules_tile_shape *t,
+                           uint32_t axes) {
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        const int64_t trips = rules_extent_limit(r, &stage->axis[a]);
         if (!(axes >> a & 1)) continue;
-        const bool unit = t->unit && a == t->unit_axis, blocks = t->blocks_axis > 0 && a == t->blocks_axis;
-        lib_text_format(order, " %s", unit ? "s_o" : blocks ? "s_o s_i" : stage->axis[a].name);
+        if (t->unit && a == t->unit_axis) {
+            add_step_loop(r, loops, "s_o", (trips + tir_unit_width(t->unit) - 1) / tir_unit_width(t->unit), true);
+        } else if (t->blocks_axis > 0 && a == t->blocks_axis) {
+            add_step_loop(r, loops, "s_o", (trips + t->block - 1) / t->block, true);
+            add_step_loop(r, loops, "s_i", t->block, true);
+        } else {
+            add_step_loop(r, loops, stage->axis[a].name, trips, a != t->shared && !is_unrolled(r, stage, a, t));
+        }
+    }
+}
+
+static void order_steps(lib_text *order, const step_loops *loops, uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; i++) lib_text_format(order, " %s", loops->data[i].name);
+}
+
+/* The error of a sum in one accumulator grows with the number of its terms. So a long one is made of sums of parts: of the iterations of one of
+ * its loops, as many as have about PART terms. What a part costs, a load, an addition and a store of each accumulator, is about one per cent of
+ * its products. */
+static void cut_long_sum(rules *r, const tir_stage *stage, const rules_tile_shape *t, const step_loops *loops) {
+    enum { PART = 256 };
+    const int64_t width = t->unit ? tir_unit_width(t->unit) : 1;
+    int64_t all = width, inside = width;
+    if (stage->exact || !stage->merge[0]) return;
+    for (uint32_t i = 0; i < loops->count && all < 2 * PART; i++) all *= loops->data[i].trips;
+    for (uint32_t i = loops->count; all >= 2 * PART && i-- > 0; inside *= loops->data[i].trips) {
+        const step_loop *loop = &loops->data[i];
+        int64_t steps = 1; /* a power of two: blocks in which an operand is stored are parts, or parts of these */
+        while (3 * steps * inside <= 2 * PART) steps *= 2;
+        if (!loop->serial || loop->trips <= steps) continue;
+        tir_schedule_add(r->schedule, "partial %s.%s %lld", stage->name, loop->name, (long long)steps);
+        return;
     }
 }
 
@@ -204,22 +251,27 @@ static void start_order(lib_text *order, lib_arena *arena, const tir_stage *stag
         if (a != v && a != u) lib_text_format(order, " %s", stage->axis[a].name);
 }
 
-/* The order of the reduction's loops: steps that share masks, other steps, the axis whose steps share loads, rows, steps inside of the
- * rows, vectors. */
+/* The order of the reduction's loops: steps that share masks, other steps, the axis whose steps share loads, rows, steps inside of the rows,
+ * vectors; and its parts. */
 static void order_tile(rules *r, int s, int v, int u, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     const uint32_t masking = rules_masking_axes(r, s, t), inside = inside_axes(r, stage, t);
-    const uint32_t outside = ~inside & ~(t->shared < 0 ? 0 : 1u << t->shared);
+    const uint32_t shared = t->shared < 0 ? 0 : 1u << t->shared, outside = ~inside & ~shared;
+    step_loops loops = {0};
     lib_text order;
     start_order(&order, r->arena, stage, v, u);
-    order_reduction(&order, stage, t, masking & outside);
-    order_reduction(&order, stage, t, ~masking & outside);
-    if (t->shared >= 0) lib_text_format(&order, " %s", stage->axis[t->shared].name);
+    add_step_loops(r, &loops, stage, t, masking & outside);
+    add_step_loops(r, &loops, stage, t, ~masking & outside);
+    add_step_loops(r, &loops, stage, t, shared);
+    const uint32_t around = loops.count;
+    add_step_loops(r, &loops, stage, t, inside);
+    order_steps(&order, &loops, 0, around);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
-    order_reduction(&order, stage, t, inside);
+    order_steps(&order, &loops, around, loops.count);
     lib_text_format(&order, " %s", stage->axis[v].name);
     if (t->unit) lib_text_add(&order, " s_i");
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+    cut_long_sum(r, stage, t, &loops);
 }
 
 void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
