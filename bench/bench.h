@@ -221,6 +221,9 @@ typedef struct bench_peer {
     void (*release)(void *state);
     /* NULL, or as bench_contestant's */
     double (*time)(void *state, int64_t calls);
+    /* NULL, or how far this peer's results are from those of wider types, beside their greatest magnitude, where that is more than the
+     * tolerance of the results; else 0 */
+    double (*error)(void *state);
 } bench_peer;
 
 /* The function that a plug-in exports. */

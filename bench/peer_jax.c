@@ -1,6 +1,6 @@
 /* JAX, XLA's code for the processor: steps of training. It runs in a process of its own, train_jax.py, to which a case is told through a pipe:
- * its line, for each operand a line with element type and dimensions and the bytes, and for each result the number of bytes. The answer is "ready"
- * and the results of the first step, or "none" and why. Then each line with a number asks for so many steps, which are answered by the
+ * its line, for each operand a line with element type and dimensions and the bytes, and for each result the number of bytes. The answer is "ready",
+ * how far f32 is off (bench_peer's `error`), and the results of the first step; or "none" and why. Then each line with a number asks for so many steps, which are answered by the
  * nanoseconds that they took together, measured there; the end of the pipe ends the process. */
 #include "bench/peer.h"
 
@@ -13,6 +13,7 @@
 typedef struct child {
     pid_t process;
     FILE *to, *from;
+    double error;
 } child;
 
 static int threads = 1;
@@ -83,7 +84,7 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
     child *c = start("--serve");
     if (!c) return NULL;
     tell(c, problem);
-    bool good = fgets(line, sizeof line, c->from) && strcmp(line, "ready\n") == 0;
+    bool good = fgets(line, sizeof line, c->from) && sscanf(line, "ready %lf", &c->error) == 1;
     for (int i = 0; good && i < problem->result_count; i++)
         good = fread(problem->results[i].data, 1, problem->results[i].bytes, c->from) == problem->results[i].bytes;
     if (good) {
@@ -103,6 +104,10 @@ static double time_steps(void *state, int64_t calls) {
     return fgets(line, sizeof line, c->from) ? strtod(line, NULL) * 1e-9 : 1e9;
 }
 
+static double error(void *state) {
+    return ((const child *)state)->error;
+}
+
 static void run(void *state) {
     time_steps(state, 1);
 }
@@ -112,6 +117,6 @@ static void release(void *state) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"jax", describe, set_threads, prepare, run, release, time_steps};
+    static const bench_peer peer = {"jax", describe, set_threads, prepare, run, release, time_steps, error};
     return &peer;
 }

@@ -868,6 +868,6 @@ const bench_peer *bench_peer_get(void) {
 #else
     static const char name[] = "onednn";
 #endif
-    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL};
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL, NULL};
     return &peer;
 }
