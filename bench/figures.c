@@ -7,7 +7,7 @@
 #include "bench/levels.h"
 #include "bench/varying.h"
 
-#include <dlc/dlc.h>
+#include <dlc/gradient.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -466,8 +466,11 @@ static dlc_value chain_of_constants(dlc_graph *g, dlc_value x, int nodes) {
     return y;
 }
 
+typedef dlc_value build_chain(dlc_graph *, dlc_value, int);
+static build_chain *const chains[] = {chain_of_layers, chain_of_maps, chain_of_constants};
+
 /* Seconds of processor for building, compiling and preparing; -1: failed. */
-static double prepare_seconds(dlc_value (*build)(dlc_graph *, dlc_value, int), int nodes) {
+static double prepare_seconds(build_chain *build, int nodes) {
     static const int64_t shape[2] = {8, 16};
     const int64_t *shapes[1] = {shape};
     model m = {.status = DLC_OK};
@@ -484,19 +487,34 @@ static double prepare_seconds(dlc_value (*build)(dlc_graph *, dlc_value, int), i
     return seconds;
 }
 
+/* Seconds of processor for dlc_gradient of the sum of the chain's result; -1: failed. */
+static double gradient_seconds(build_chain *build, int nodes) {
+    model m = {.status = DLC_OK};
+    m.status = dlc_context_create(NULL, &m.context);
+    if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
+    if (m.status) return failed(&m);
+    dlc_value x = dlc_input(m.graph, "x", DLC_F32, 2, (dlc_dim[]){{8, NULL}, {16, NULL}}), gradient;
+    const dlc_value loss = dlc_reduce_sum(build(m.graph, x, nodes), 2, (const int64_t[]){0, 1});
+    clock_t start = clock();
+    dlc_gradient(loss, 1, &x, &gradient);
+    const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    m.status = dlc_graph_status(m.graph);
+    if (m.status) return failed(&m);
+    close_model(&m);
+    return seconds;
+}
+
 /* Time for a graph of twice as many nodes, medians of three taken in turns; the worst of three graphs at two sizes. */
-static double compile_doubled(void) {
-    static dlc_value (*const graphs[])(dlc_graph *, dlc_value, int) = {chain_of_layers, chain_of_maps,
-                                                                       chain_of_constants};
+static double time_doubled(double (*seconds)(build_chain *, int)) {
     static const int sizes[] = {12500, 50000};
     double worst = 0;
     for (int i = 0; i < 6; i++) {
         double once[3], twice[3];
         int nodes = sizes[i % 2];
-        if (i % 2 == 0 && prepare_seconds(graphs[i / 2], 100) < 0) return -1; /* costs of the first program only */
+        if (i % 2 == 0 && seconds(chains[i / 2], 100) < 0) return -1; /* costs of the first program only */
         for (int run = 0; run < 3; run++) {
-            once[run] = prepare_seconds(graphs[i / 2], nodes);
-            twice[run] = prepare_seconds(graphs[i / 2], 2 * nodes);
+            once[run] = seconds(chains[i / 2], nodes);
+            twice[run] = seconds(chains[i / 2], 2 * nodes);
             if (once[run] < 0 || twice[run] < 0) return -1;
         }
         double ratio = bench_median(twice, 3) / bench_median(once, 3);
@@ -505,6 +523,26 @@ static double compile_doubled(void) {
         if (ratio > worst) worst = ratio;
     }
     return worst;
+}
+
+static double compile_doubled(void) {
+    return time_doubled(prepare_seconds);
+}
+
+static double gradient_doubled(void) {
+    return time_doubled(gradient_seconds);
+}
+
+/* Microseconds for a node of 10^5, the worst of the graphs. */
+static double gradient_node(void) {
+    const int nodes = 100000;
+    double worst = 0;
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++) {
+        const double seconds = gradient_seconds(chains[i], nodes);
+        if (seconds < 0) return -1;
+        if (seconds > worst) worst = seconds;
+    }
+    return worst * 1e6 / nodes;
 }
 
 /* Run-time memory of attention over 16 Ki tokens, over the bytes of its inputs. */
@@ -624,6 +662,9 @@ static const struct {
      NULL, false},
     {"graphs of up to 10^5 nodes: time of 2N nodes over that of N", "doubled", compile_doubled, 1, 2.2, 2.05, NULL,
      false},
+    {"dlc_gradient, a node of 10^5, us", "gradient", gradient_node, 3, 15, 5, NULL, false},
+    {"dlc_gradient, graphs of up to 10^5 nodes: time of 2N nodes over that of N", "gradient-doubled", gradient_doubled,
+     1, 2.2, 2.05, NULL, false},
     {"context to first result (linear + relu), ms", "first", first_linear, 15, 25, 10, NULL, false},
     {"context to first result (digits network), ms", "first-digits", first_digits, 15, 0, 0, NULL, false},
     {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1, NULL, false},
