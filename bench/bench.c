@@ -251,8 +251,8 @@ static const char usage[] =
     "  --sets            tell how far the promised ratios are kept, and fail when one is missed\n"
     "  --last FILE       the run to compare with (default bench/last.txt, when it is there)\n"
     "  --keep FILE       print the run that wrote this cases.json as such a file, and stop\n"
-    "PEERS=onednn,openblas,onnxruntime,jax,libxsmm,fftw,onednn2,openblas_system names the peers, "
-    "PEERS=none leaves them out.\n";
+    "PEERS=onednn,openblas,onnxruntime,jax,torch,torch_compile,libxsmm,fftw,onednn2,openblas_system,torch_system names the "
+    "peers, PEERS=none leaves them out.\n";
 
 static void read_threads(options *o, const char *text) {
     int64_t numbers[DLC_MAX_RANK];

@@ -11,7 +11,7 @@
 
 /* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
 
-enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 192, BENCH_MAX_RESULTS = 192, BENCH_MAX_PEERS = 8 };
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 192, BENCH_MAX_RESULTS = 192, BENCH_MAX_PEERS = 12 };
 
 typedef struct bench_shape {
     /* the line, single spaces: the name of the case */
@@ -173,7 +173,9 @@ enum {
     BENCH_SEPARATE,               /* ours, as separate programs */
     BENCH_DIRECT,                 /* ours, without Winograd: lines with the flag winograd */
     BENCH_ALONE,                  /* ours on one thread, if the case runs on several */
-    BENCH_FORWARD,                /* ours, the loss alone: steps of training */
+    BENCH_FORWARD,                /* ours, what is derived: the loss alone, the convolution, product or attention */
+    BENCH_WIDE,                   /* ours, with products of f32: steps of training with narrow ones */
+    BENCH_FIRST,                  /* the first step of a peer that compiles, over ours: no contestant */
     BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS
 };
@@ -221,9 +223,11 @@ typedef struct bench_peer {
     void (*release)(void *state);
     /* NULL, or as bench_contestant's */
     double (*time)(void *state, int64_t calls);
+    /* NULL, or seconds of the first call; 0: of a peer that compiles nothing for it */
+    double (*first)(const void *state);
     /* NULL, or how far this peer's results are from those of wider types, beside their greatest magnitude, where that is more than the
      * tolerance of the results; else 0 */
-    double (*error)(void *state);
+    double (*error)(const void *state);
 } bench_peer;
 
 /* The function that a plug-in exports. */

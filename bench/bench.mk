@@ -35,6 +35,16 @@ peers:
 	$(if $(ONEDNN_SOURCE),$(Q)rm -rf $(PEERS_DIR)/onednn; $(peers_onednn))
 	@du -sh $(PEERS_DIR)
 
+# PyTorch is gigabytes, since its package brings, and loads, libraries of CUDA.
+peers_torch    = python3 -m pip install --quiet --no-deps --require-hashes --only-binary=:all: --no-compile --target $(PEERS_DIR)/torch -r bench/requirements_torch.txt
+.PHONY: peers-torch
+peers-torch:
+	@echo 'PyTorch for $(PEERS_DIR): about 2 GB to download, 4 GB on disk'
+	@echo 'Command: $(peers_torch)'
+	@if [ -n '$(NO_INSTALL)' ]; then echo 'NO_INSTALL is set: nothing was installed.' >&2; exit 1; fi
+	$(Q)rm -rf $(PEERS_DIR)/torch
+	$(Q)$(peers_torch)
+
 # ---- the plug-ins ------------------------------------------------------------------------------------------------------
 
 ONEDNN       ?= $(PEERS_DIR)/onednn
@@ -55,6 +65,16 @@ bench_peers  += onnxruntime
 endif
 ifneq ($(wildcard $(PEERS_DIR)/jax/jax/version.py),)
 bench_peers  += jax
+endif
+# That of `make peers-torch`, or else the user's own; the distribution's is a column of its own.
+torch_system := /usr/lib/python3/dist-packages
+torch        := $(if $(wildcard $(PEERS_DIR)/torch/torch/version.py),$(abspath $(PEERS_DIR)/torch),$(filter-out $(torch_system),\
+                $(shell python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.origin.rsplit("/", 2)[0] if s else "")' 2>/dev/null)))
+ifneq ($(torch),)
+bench_peers  += torch torch_compile
+endif
+ifneq ($(wildcard $(torch_system)/torch/version.py),)
+bench_peers  += torch_system
 endif
 ifneq ($(call bench_has,libxsmm_smmdispatch,libxsmm.h),)
 bench_peers  += libxsmm
@@ -83,9 +103,17 @@ peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libs
 peer_needs_onnxruntime      := $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1
 peer_source_onnxruntime     := peer_onnxruntime onnxruntime onnx_blocks onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
-peer_needs_jax              := $(PEERS_DIR)/jax/jax/version.py
-peer_source_jax             := peer_jax
-peer_flags_jax               = -DBENCH_JAX='"$(abspath $(PEERS_DIR)/jax)"' -DBENCH_JAX_SCRIPT='"$(abspath bench/train_jax.py)"'
+# Name, interpreter, folder of packages, script, way, kinds of lines.
+python_peer                  = -DBENCH_NAME='"$(1)"' -DBENCH_INTERPRETER='"$(2)"' -DBENCH_PACKAGES='"$(3)"' -DBENCH_SCRIPT='"$(abspath bench/$(4))"' \
+                               -DBENCH_WAY='"$(5)"' -DBENCH_KINDS='"$(6)"'
+peer_source_jax             := peer_python
+peer_flags_jax               = $(call python_peer,jax,python3,$(abspath $(PEERS_DIR)/jax),train_jax.py,jit,train)
+peer_source_torch           := peer_python
+peer_flags_torch             = $(call python_peer,torch,python3,$(torch),train_torch.py,eager,train backward)
+peer_source_torch_compile   := peer_python
+peer_flags_torch_compile     = $(call python_peer,torch_compile,python3,$(torch),train_torch.py,compile,train backward)
+peer_source_torch_system    := peer_python
+peer_flags_torch_system      = $(call python_peer,torch_system,/usr/bin/python3,$(torch_system),train_torch.py,eager,train backward)
 peer_source_libxsmm         := peer_libxsmm
 peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
 peer_source_fftw            := peer_fftw
@@ -142,7 +170,8 @@ $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 
 # FILTER=text, THREADS=1,2, SAMPLES=15, SEED=1, PEERS=openblas,onednn|none. With a filter only the cases it selects.
 THREADS ?= 1
-bench_run = mkdir -p $(BUILD)/bench; status=0; $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) --sets \
+# Compiled code of PyTorch is kept for the run, so that each case's first step is cold.
+bench_run = mkdir -p $(BUILD)/bench; rm -rf $(BUILD)/bench/torch; status=0; TORCHINDUCTOR_CACHE_DIR=$(abspath $(BUILD))/bench/torch $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) --sets \
             $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(SEED),--seed $(SEED)) $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt $(1) || status=1
 bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUILD)/bench/$$(basename $$program).json; \
                    $$program > $$to || status=1; cat $$to; done; exit $$status

@@ -760,11 +760,7 @@ static const bench_case_kind kinds[] = {
     {"move", "broadcast", build_broadcast, {0}},
     {"block", NULL, bench_build_block, {0}},
     {"train", NULL, bench_build_train, {0}},
-    {"backward", "convolution weights", bench_build_backward, {0}},
-    {"backward", "convolution input", bench_build_backward, {0}},
-    {"backward", "product", bench_build_backward, {0}},
-    {"backward", "softmax", bench_build_backward, {0}},
-    {"backward", "layer_norm", bench_build_backward, {0}},
+    {"backward", NULL, bench_build_backward, {0}},
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
@@ -775,7 +771,7 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
         if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
             break;
     if (i == sizeof kinds / sizeof *kinds || (kinds[i].build == bench_build_block && !bench_block_parts(shape)) ||
-        (kinds[i].build == bench_build_train && !bench_trains(shape)))
+        ((kinds[i].build == bench_build_train || kinds[i].build == bench_build_backward) && !bench_trains(shape)))
         return NULL;
     return &kinds[i];
 }

@@ -62,10 +62,12 @@ dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, i
                              double low, double high);
 void bench_case_result(bench_builder *b, dlc_value value);
 
-/* train.c: kind `train`; of its line the loss alone; kind `backward`. */
-bench_build_function bench_build_train, bench_build_forward, bench_build_backward;
-/* Is the line's network known? */
+/* train.c: kinds `train` and `backward`. */
+bench_build_function bench_build_train, bench_build_backward;
+/* Is the line's network, or derivative, known? */
 bool bench_trains(const bench_shape *shape);
+/* The computation whose derivative the line is; NULL: it is compared with none. */
+bench_build_function *bench_forward_of(const bench_shape *shape);
 
 /* block_graphs.c: kind `block`. */
 bench_build_function bench_build_block;

@@ -74,7 +74,8 @@ typedef struct field {
     int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
-    bench_programs *ours, *separate, *alone, *direct, *forward;
+    bench_programs *ours, *separate, *alone, *direct, *forward, *wide;
+    bench_shape wide_shape;
     peer_side sides[BENCH_MAX_PEERS];
     copy copied;
     row_copies rows;
@@ -150,10 +151,25 @@ static void enter_direct(field *f, const bench_case_kind *kind, const bench_shap
 }
 
 static void enter_forward(field *f, const bench_shape *shape) {
-    bench_build_function *const build = bench_build_forward;
+    bench_build_function *const build = bench_forward_of(shape);
     char reason[512] = "";
+    if (!build) return;
     f->forward = bench_programs_prepare(f->arena->context, NULL, &build, 1, shape, reason, sizeof reason);
     if (f->forward) enter(f, BENCH_FORWARD, bench_programs_run, f->forward, "");
+}
+
+/* Is the line's last parameter that products are narrow? */
+static bool narrows(const bench_shape *shape) {
+    return strcmp(shape->kind, "train") == 0 && strcmp(shape->parameters[shape->count - 1].key, "products") == 0;
+}
+
+/* A step with narrow products also without that parameter. */
+static void enter_wide(field *f, const bench_case_kind *kind, const bench_shape *shape) {
+    char reason[512] = "";
+    f->wide_shape = *shape;
+    f->wide_shape.count--;
+    f->wide = bench_programs_prepare(f->arena->context, NULL, &kind->build, 1, &f->wide_shape, reason, sizeof reason);
+    if (f->wide) enter(f, BENCH_WIDE, bench_programs_run, f->wide, "");
 }
 
 /* Prepares all contestants. False: libdlc cannot run the case, and the reason was printed. */
@@ -181,7 +197,8 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
     if (moves && strcmp(shape->name, "gather") == 0 && wanted(rivals, BENCH_ROWS)) enter_row_copies(f, problem);
     if (options.winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
-    if (kind->build == bench_build_train && wanted(rivals, BENCH_FORWARD)) enter_forward(f, shape);
+    if (wanted(rivals, BENCH_FORWARD)) enter_forward(f, shape);
+    if (narrows(shape) && wanted(rivals, BENCH_WIDE)) enter_wide(f, kind, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
     return true;
@@ -195,6 +212,7 @@ static void dismiss(field *f) {
     if (f->alone) bench_programs_release(f->alone);
     if (f->direct) bench_programs_release(f->direct);
     if (f->forward) bench_programs_release(f->forward);
+    if (f->wide) bench_programs_release(f->wide);
     free(f->copied.from.data);
     free(f->copied.to.data);
     free(f->rows.to.data);
@@ -277,12 +295,25 @@ static void take_ratios(const field *f, bench_outcome *o) {
     }
 }
 
+/* The first step of a peer that compiles, over ours. */
+static void take_first(const field *f, bench_outcome *o) {
+    for (int i = 0; i < f->arena->peer_count; i++) {
+        if (!f->sides[i].state || !f->sides[i].peer->first) continue;
+        const double seconds = f->sides[i].peer->first(f->sides[i].state), ratio = seconds / o->first;
+        if (seconds == 0) continue;
+        bench_opponent *opponent = &o->others[BENCH_FIRST];
+        bench_pairs_add(&opponent->pairs, &ratio, 1);
+        opponent->seconds = seconds, opponent->ratio = ratio;
+    }
+}
+
 /* ---- telling -------------------------------------------------------------------------------------------------------------------- */
 
 const char *bench_opponent_name(const bench_arena *arena, int opponent) {
-    static const char *const names[] = {[BENCH_COPY] = "memcpy",     [BENCH_SEPARATE] = "separate programs",
-                                        [BENCH_DIRECT] = "direct",   [BENCH_ALONE] = "one thread",
-                                        [BENCH_FORWARD] = "forward", [BENCH_ROWS] = "memcpy by rows"};
+    static const char *const names[] = {[BENCH_COPY] = "memcpy",      [BENCH_SEPARATE] = "separate programs",
+                                        [BENCH_DIRECT] = "direct",    [BENCH_ALONE] = "one thread",
+                                        [BENCH_FORWARD] = "forward",  [BENCH_WIDE] = "f32",
+                                        [BENCH_FIRST] = "first step", [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }
@@ -390,6 +421,7 @@ bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals r
     o->roof = bench_roof_seconds(&arena->roofs, o->fma, problem);
     o->same_kernels = same_kernels(f);
     take_ratios(f, o);
+    take_first(f, o);
     print_row(f, o);
     write_json(f, o);
     check_results(f);

@@ -571,11 +571,14 @@ static void convolution_backward(plan *p, const bench_problem *problem) {
     deliver(p, to, by_weights ? plain(p, w_rank, w_dims) : plain(p, 4, x_dims), result->data);
 }
 
-/* x^T dy: x [rows, k], dy [rows, n]. */
+/* x^T dy: x [rows, k], dy [rows, n]; or dy w^T: w [k, n]. */
 static void product_backward(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0], *y = &problem->operands[1];
-    const int64_t rows = x->dims[0], k = x->dims[1], n = y->dims[1];
-    description xd = typed(p, dnnl_f32, 2, D(k, rows), D(1, k)), yd = plain(p, 2, y->dims), wd = plain(p, 2, D(k, n));
+    const int64_t *a = x->dims, *b = y->dims;
+    const bool by_input = strcmp(problem->shape->name, "product input") == 0;
+    description xd = by_input ? plain(p, 2, a) : typed(p, dnnl_f32, 2, D(a[1], a[0]), D(1, a[1])),
+                yd = by_input ? typed(p, dnnl_f32, 2, D(b[1], b[0]), D(1, b[1])) : plain(p, 2, b),
+                wd = plain(p, 2, problem->results[0].dims);
     dnnl_primitive_desc_t pd = NULL;
     if (!p->failed) ok(p, make_matmul(&pd, p->engine, xd, yd, NULL, wd, NULL));
     step *run = add_step(p, pd);
@@ -775,6 +778,7 @@ static const struct {
     {"backward", "convolution weights", {convolution_backward}},
     {"backward", "convolution input", {convolution_backward}},
     {"backward", "product", {product_backward}},
+    {"backward", "product input", {product_backward}},
     {"backward", "softmax", {softmax_backward}},
     {"backward", "layer_norm", {layer_norm_backward}},
     {"row", "softmax", {softmax}},
@@ -868,6 +872,6 @@ const bench_peer *bench_peer_get(void) {
 #else
     static const char name[] = "onednn";
 #endif
-    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL, NULL};
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL, NULL, NULL};
     return &peer;
 }

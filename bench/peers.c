@@ -80,8 +80,9 @@ void bench_prepare_environment(void) {
 }
 
 int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json) {
-    const char *wanted =
-        getenv("PEERS") ? getenv("PEERS") : "onednn,openblas,onnxruntime,jax,libxsmm,fftw,onednn2,openblas_system";
+    const char *wanted = getenv("PEERS") ? getenv("PEERS")
+                                         : "onednn,openblas,onnxruntime,jax,torch,torch_compile,libxsmm,fftw,onednn2,"
+                                           "openblas_system,torch_system";
     char program[4096], names[256], *rest = names;
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length < 0 || strcmp(wanted, "none") == 0) return 0;

@@ -133,6 +133,45 @@ static bool block(line l) {
 static bool single(line l) { /* blocks have sets of their own */
     return !block(l);
 }
+static bool step(line l) {
+    return kind(l, "train");
+}
+static bool step_of(line l, const char *network) {
+    return step(l) && strcmp(bench_text(l.shape, "network"), network) == 0;
+}
+static bool step_small(line l) {
+    return step(l) && l.outcome->seconds <= 1e-3;
+}
+static bool step_lstm(line l) {
+    return step_of(l, "lstm");
+}
+static bool step_narrow(line l) {
+    return step(l) && bench_text(l.shape, "products");
+}
+static bool step_of_products(line l) { /* not of depthwise convolutions or of a table's rows */
+    return step(l) && !step_of(l, "mobilenet2") && !step_of(l, "embedding") && !step_small(l);
+}
+static bool backward(line l, const char *name) { /* name: the first word */
+    return kind(l, "backward") && strncmp(l.shape->name, name, strlen(name)) == 0;
+}
+static bool backward_product(line l) {
+    return backward(l, "product");
+}
+static bool backward_convolution(line l) {
+    return backward(l, "convolution");
+}
+static bool backward_product_or_convolution(line l) {
+    return backward_product(l) || backward_convolution(l);
+}
+static bool backward_attention(line l) {
+    return backward(l, "attention");
+}
+static bool backward_row(line l) { /* softmax and norms */
+    return kind(l, "backward") && !backward_product_or_convolution(l) && !backward_attention(l);
+}
+static bool adam(line l) {
+    return kind(l, "map") && named(l, "adam");
+}
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------------- */
 
@@ -183,6 +222,27 @@ static const set sets[] = {
     {"sort, top-k", top_k, NAMED_PEER, "onnxruntime", {1.0, 1.0}, {2, 1.2}, 0},
     {"blocks vs sum of parts", block, BENCH_SEPARATE, NULL, {1.0, 1.0}, {1.1, 1.05}, 0},
     {"blocks vs ONNX Runtime", block, NAMED_PEER, "onnxruntime", {1.15, 0.97}, {1.3, 1.0}, 0},
+    {"training steps", step, NAMED_PEER, "torch", {1.3, 0.95}, {1.8, 1.1}, 0},
+    {"training steps, compiled", step, NAMED_PEER, "torch_compile", {1.1, 0.9}, {1.3, 1.0}, 0},
+    {"training steps, jit", step, NAMED_PEER, "jax", {1.4, 1.0}, {2, 1.2}, 0},
+    {"training steps up to 1 ms", step_small, BEST_PEER, NULL, {4, 2}, {8, 4}, 0},
+    {"training steps, LSTM", step_lstm, NAMED_PEER, "torch", {1.3, 1.1}, {1.8, 1.4}, 0},
+    {"training steps, the first", step, BENCH_FIRST, NULL, {10, 0}, {30, 0}, 0},
+    {"training steps over forward parts", step_of_products, BENCH_FORWARD, NULL, {1 / 3.3, 0}, {1 / 3.05, 0}, 0},
+    {"training steps, bf16 over f32", step_narrow, BENCH_WIDE, NULL, {1.5, 1.5}, {1.9, 1.9}, 0},
+    {"x^T dy, dy w^T", backward_product, BEST_PEER, NULL, {1.0, 0.9}, {1.05, 0.95}, 0},
+    {"convolution backward", backward_convolution, NAMED_PEER, "onednn", {1.0, 0.85}, {1.1, 0.95}, 0},
+    {"products backward over forward",
+     backward_product_or_convolution,
+     BENCH_FORWARD,
+     NULL,
+     {1 / 1.25, 1 / 1.5},
+     {1 / 1.1, 1 / 1.25},
+     0},
+    {"attention backward", backward_attention, NAMED_PEER, "torch", {1.1, 0.95}, {1.4, 1.1}, 0},
+    {"attention backward over forward", backward_attention, BENCH_FORWARD, NULL, {1 / 3.2, 0}, {1 / 2.7, 0}, 0},
+    {"softmax, norms backward", backward_row, NAMED_PEER, "torch", {1.5, 1.1}, {2.5, 1.5}, 0},
+    {"Adam's update", adam, BENCH_COPY, NULL, {LEAST_COPY_SHARE, LEAST_COPY_SHARE}, {0.95, 0.95}, 0},
     {"two threads, above 50 MFLOP", single, BENCH_ALONE, NULL, {1.85, 1.85}, {1.95, 1.9}, 0},
 };
 enum { SETS = sizeof sets / sizeof *sets };

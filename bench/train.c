@@ -1,5 +1,6 @@
 /* Kind `train`: a step of training a network, as one program: loss, gradients, w - rate * gradient in place of w. The same networks are
- * written for the peers in train_jax.py, with operands in the same order: x, labels, weights, rate. */
+ * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. Kind `backward`: single kernels of
+ * derivatives, of what forward kernels keep. */
 #include "bench/cases.h"
 
 #include <dlc/gradient.h>
@@ -292,13 +293,6 @@ static const struct {
                 {"mobilenet2", mobilenet2},   {"unet", unet}, {"lstm", lstm},
                 {"transformer", transformer}, {"vit", vit},   {"embedding", embedding}};
 
-bool bench_trains(const bench_shape *shape) {
-    const char *name = bench_text(shape, "network");
-    for (size_t i = 0; name && i < sizeof networks / sizeof *networks; i++)
-        if (strcmp(networks[i].name, name) == 0) return true;
-    return false;
-}
-
 /* The mean loss, the first result. */
 static dlc_value build_loss(trainer *t) {
     const char *name = bench_text(t->b->problem.shape, "network"),
@@ -327,58 +321,92 @@ void bench_build_train(bench_builder *b) {
     }
 }
 
-void bench_build_forward(bench_builder *b) {
-    trainer t = {.b = b};
-    bench_case_result(b, build_loss(&t));
-}
-
 /* ---- kind `backward`: single kernels of derivatives ---------------------------------------------------------------------------------- */
 
 static dlc_value given(bench_builder *b, int rank, const int64_t *dims, double low, double high) {
     return bench_case_operand(b, false, DLC_F32, rank, dims, low, high);
 }
 
-/* By its weights, of operands x and y; or by its input, of operands y and w. */
-static void convolution_backward(bench_builder *b, bool by_weights) {
+/* A convolution of the line; x and y are its images, w its filters. */
+typedef struct convolved {
+    int64_t x[4], w[4], y[4], groups, stride[2], pad[2];
+} convolved;
+
+static convolved convolution_of(bench_builder *b) {
     const bench_shape *s = b->problem.shape;
     const int64_t n = bench_number(s, "n", 1), ci = bench_number(s, "ci", 1), co = bench_number(s, "co", 1),
-                  kernel[] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)},
-                  stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0),
-                  groups = bench_number(s, "groups", 1), size[] = {bench_number(s, "h", 1), bench_number(s, "w", 1)},
-                  strides[] = {stride, stride}, pads[] = {pad, pad};
-    const int64_t out[] = {n, co, (size[0] + 2 * pad - kernel[0]) / stride + 1,
-                           (size[1] + 2 * pad - kernel[1]) / stride + 1};
-    dlc_value result;
-    b->problem.flops = 2 * (double)(out[0] * out[1] * out[2] * out[3]) * (double)(ci / groups * kernel[0] * kernel[1]);
-    if (by_weights) {
-        dlc_convolution_weights_options options = DLC_CONVOLUTION_WEIGHTS_OPTIONS_INIT;
-        options.stride_count = options.low_count = options.high_count = 2;
-        options.stride = strides, options.low = options.high = pads, options.groups = groups;
-        const dlc_value x = given(b, DIMS(n, ci, size[0], size[1]), -1, 1), y = given(b, 4, out, -1, 1);
-        result = dlc_convolution_weights_with(x, y, 2, (dlc_dim[]){{kernel[0], NULL}, {kernel[1], NULL}}, &options);
-    } else {
-        const dlc_dim dims[] = {{n, NULL}, {ci, NULL}, {size[0], NULL}, {size[1], NULL}};
-        dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
-        options.stride_count = options.low_count = options.high_count = 2;
-        options.stride = strides, options.low = options.high = pads, options.groups = groups;
-        const dlc_value y = given(b, 4, out, -1, 1);
-        const dlc_value w =
-            bench_case_operand(b, true, DLC_F32, DIMS(co, ci / groups, kernel[0], kernel[1]), -0.1, 0.1);
-        const dlc_value x =
-            dlc_broadcast(dlc_scalar(b->graph, DLC_F32, 0), 4, dims, 0, NULL); /* its values do not matter */
-        const dlc_value forward = dlc_convolution_with(x, w, &options);
-        dlc_vjp(1, &forward, &y, 1, &x, &result);
-    }
-    bench_case_result(b, result);
+                  h = bench_number(s, "h", 1), w = bench_number(s, "w", 1), kh = bench_number(s, "kh", 1),
+                  kw = bench_number(s, "kw", 1), stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0),
+                  groups = bench_number(s, "groups", 1), rows = (h + 2 * pad - kh) / stride + 1,
+                  columns = (w + 2 * pad - kw) / stride + 1;
+    b->problem.flops = 2 * (double)(n * co * rows * columns) * (double)(ci / groups * kh * kw);
+    return (convolved){{n, ci, h, w}, {co, ci / groups, kh, kw}, {n, co, rows, columns},
+                       groups,        {stride, stride},          {pad, pad}};
 }
 
-static void product_backward(bench_builder *b) {
+static dlc_value convolve(const convolved *c, dlc_value x, dlc_value w) {
+    dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+    options.stride_count = options.low_count = options.high_count = 2;
+    options.stride = c->stride, options.low = options.high = c->pad, options.groups = c->groups;
+    return dlc_convolution_with(x, w, &options);
+}
+
+static dlc_value filters(bench_builder *b, const convolved *c) {
+    return bench_case_operand(b, true, DLC_F32, 4, c->w, -0.1, 0.1);
+}
+
+/* By its weights, of operands x and dy. */
+static void convolution_weights(bench_builder *b) {
+    const convolved c = convolution_of(b);
+    dlc_convolution_weights_options options = DLC_CONVOLUTION_WEIGHTS_OPTIONS_INIT;
+    options.stride_count = options.low_count = options.high_count = 2;
+    options.stride = c.stride, options.low = options.high = c.pad, options.groups = c.groups;
+    const dlc_value x = given(b, 4, c.x, -1, 1), dy = given(b, 4, c.y, -1, 1);
+    bench_case_result(b, dlc_convolution_weights_with(x, dy, 2, (dlc_dim[]){{c.w[2], NULL}, {c.w[3], NULL}}, &options));
+}
+
+/* By its input, of operands dy and w. */
+static void convolution_input(bench_builder *b) {
+    const convolved c = convolution_of(b);
+    dlc_dim dims[4];
+    for (int i = 0; i < 4; i++) dims[i] = (dlc_dim){c.x[i], NULL};
+    const dlc_value dy = given(b, 4, c.y, -1, 1), w = filters(b, &c),
+                    x = dlc_broadcast(dlc_scalar(b->graph, DLC_F32, 0), 4, dims, 0,
+                                      NULL), /* its values do not matter */
+        forward = convolve(&c, x, w);
+    dlc_value dx;
+    dlc_vjp(1, &forward, &dy, 1, &x, &dx);
+    bench_case_result(b, dx);
+}
+
+static void convolution_forward(bench_builder *b) {
+    const convolved c = convolution_of(b);
+    const dlc_value x = given(b, 4, c.x, -1, 1);
+    bench_case_result(b, convolve(&c, x, filters(b, &c)));
+}
+
+/* x w, x^T dy or dy w^T: x [rows, k], w [k, n], dy [rows, n]. */
+static void build_product(bench_builder *b, bool x_turned, bool y_turned) {
     const bench_shape *s = b->problem.shape;
     const int64_t rows = bench_number(s, "rows", 1), k = bench_number(s, "k", 1), n = bench_number(s, "n", 1),
                   swap[] = {1, 0};
-    const dlc_value x = given(b, DIMS(rows, k), -1, 1), y = given(b, DIMS(rows, n), -1, 1);
+    dlc_value x = given(b, DIMS(rows, y_turned ? n : k), -1, 1), y = given(b, DIMS(x_turned ? rows : k, n), -1, 1);
     b->problem.flops = 2 * (double)(rows * k * n);
-    bench_case_result(b, dlc_matmul(dlc_transpose(x, 2, swap), y));
+    if (x_turned) x = dlc_transpose(x, 2, swap);
+    if (y_turned) y = dlc_transpose(y, 2, swap);
+    bench_case_result(b, dlc_matmul(x, y));
+}
+
+static void product_weights(bench_builder *b) {
+    build_product(b, true, false);
+}
+
+static void product_input(bench_builder *b) {
+    build_product(b, false, true);
+}
+
+static void product_forward(bench_builder *b) {
+    build_product(b, false, false);
 }
 
 static dlc_value sum_kept(dlc_value x, int64_t axis) {
@@ -395,31 +423,138 @@ static void softmax_backward(bench_builder *b) {
     bench_case_result(b, dlc_mul(y, dlc_sub(dy, sum_kept(dlc_mul(y, dy), rank - 1))));
 }
 
-/* Derivatives by x, scale and bias, of x, dy, scale, and each row's mean and variance. */
-static void layer_norm_backward(bench_builder *b) {
+/* 1 / deviation, or 1 / root of the mean of squares */
+static dlc_value inverse_root(bench_builder *b, dlc_value variance) {
+    return dlc_rsqrt(dlc_add(variance, dlc_scalar(b->graph, DLC_F32, 1e-5)));
+}
+
+/* Derivatives by x, scale and, with means, bias; of x, dy, scale, and each row's mean and variance, or mean of squares. */
+static void row_norm_backward(bench_builder *b, bool means) {
     int64_t dims[DLC_MAX_RANK], rows = 0;
     bench_numbers(bench_text(b->problem.shape, "shape"), dims);
+    const dlc_dim column[] = {{dims[0], NULL}, {1, NULL}};
     const dlc_value x = given(b, 2, dims, -1, 1), dy = given(b, 2, dims, -1, 1),
-                    scale = given(b, 1, &dims[1], 0.5, 1.5);
-    const dlc_value mean = dlc_reshape(given(b, 1, dims, -0.1, 0.1), 2, (dlc_dim[]){{dims[0], NULL}, {1, NULL}}),
-                    variance = dlc_reshape(given(b, 1, dims, 0.2, 0.4), 2, (dlc_dim[]){{dims[0], NULL}, {1, NULL}});
-    const dlc_value r = dlc_rsqrt(dlc_add(variance, dlc_scalar(b->graph, DLC_F32, 1e-5))),
-                    n = dlc_mul(dlc_sub(x, mean), r), d = dlc_mul(dy, scale),
+                    scale = given(b, 1, &dims[1], 0.5, 1.5),
+                    mean = means ? dlc_reshape(given(b, 1, dims, -0.1, 0.1), 2, column) : DLC_NONE,
+                    r = inverse_root(b, dlc_reshape(given(b, 1, dims, 0.2, 0.4), 2, column)),
+                    n = dlc_mul(means ? dlc_sub(x, mean) : x, r), d = dlc_mul(dy, scale),
                     count = dlc_scalar(b->graph, DLC_F32, (double)dims[1]);
-    const dlc_value along = dlc_mul(n, dlc_div(sum_kept(dlc_mul(n, d), 1), count));
-    bench_case_result(b, dlc_mul(r, dlc_sub(dlc_sub(d, dlc_div(sum_kept(d, 1), count)), along)));
+    const dlc_value across = means ? dlc_sub(d, dlc_div(sum_kept(d, 1), count)) : d,
+                    along = dlc_mul(n, dlc_div(sum_kept(dlc_mul(n, d), 1), count));
+    bench_case_result(b, dlc_mul(r, dlc_sub(across, along)));
     bench_case_result(b, dlc_reduce_sum(dlc_mul(dy, n), 1, &rows));
-    bench_case_result(b, dlc_reduce_sum(dy, 1, &rows));
+    if (means) bench_case_result(b, dlc_reduce_sum(dy, 1, &rows));
+}
+
+static void layer_norm_backward(bench_builder *b) {
+    row_norm_backward(b, true);
+}
+
+static void rms_norm_backward(bench_builder *b) {
+    row_norm_backward(b, false);
+}
+
+/* Derivatives by x, scale and bias, of x, dy, scale, and each channel's mean and variance. */
+static void batch_norm_backward(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    const int64_t dims[] = {bench_number(s, "n", 1), bench_number(s, "c", 1), bench_number(s, "h", 1),
+                            bench_number(s, "w", 1)},
+                  each[] = {0, 2, 3}, channel[] = {dims[1], 1, 1};
+    const dlc_value x = given(b, 4, dims, -1, 1), dy = given(b, 4, dims, -1, 1),
+                    scale = given(b, 1, &dims[1], 0.5, 1.5), mean = given(b, 1, &dims[1], -0.1, 0.1),
+                    r = inverse_root(b, given(b, 1, &dims[1], 0.2, 0.4)),
+                    n = dlc_mul(dlc_sub(x, shaped(mean, 3, channel)), shaped(r, 3, channel)),
+                    by_scale = dlc_reduce_sum(dlc_mul(dy, n), 3, each), by_bias = dlc_reduce_sum(dy, 3, each),
+                    count = dlc_scalar(b->graph, DLC_F32, (double)(dims[0] * dims[2] * dims[3])),
+                    across = dlc_sub(dy, shaped(dlc_div(by_bias, count), 3, channel)),
+                    along = dlc_mul(n, shaped(dlc_div(by_scale, count), 3, channel));
+    bench_case_result(b, dlc_mul(dlc_sub(across, along), shaped(dlc_mul(r, scale), 3, channel)));
+    bench_case_result(b, by_scale);
+    bench_case_result(b, by_bias);
+}
+
+/* Sizes of q, k and v: [batch, heads, tokens, d]. `products` of tokens x tokens x d are counted. */
+static void attention_dims(bench_builder *b, int64_t dims[4], double products) {
+    const bench_shape *s = b->problem.shape;
+    dims[0] = bench_number(s, "batch", 1), dims[1] = bench_number(s, "heads", 1);
+    dims[2] = bench_number(s, "tokens", 1), dims[3] = bench_number(s, "d", 1);
+    b->problem.flops = 2 * products * (double)(dims[0] * dims[1] * dims[2] * dims[2] * dims[3]);
+    if (bench_flag(s, "causal")) b->problem.flops /= 2;
+}
+
+/* Derivatives by q, k and v, of these, the result y, the logarithms of the rows' sums, and dy (Dao 2023), as the library derives them. */
+static void attention_backward(bench_builder *b) {
+    static const int64_t turn[] = {0, 1, 3, 2};
+    int64_t dims[4];
+    attention_dims(b, dims, 5);
+    const double usual = log((double)dims[2]);
+    const dlc_value q = given(b, 4, dims, -1, 1), k = given(b, 4, dims, -1, 1), v = given(b, 4, dims, -1, 1),
+                    y = given(b, 4, dims, -0.1, 0.1), sums = given(b, 3, dims, usual, usual + 0.2),
+                    dy = given(b, 4, dims, -1, 1), scale = dlc_scalar(b->graph, DLC_F32, 1 / sqrt((double)dims[3]));
+    const dlc_value all = shaped(sums, 4, (int64_t[]){dims[0], dims[1], dims[2], 1}),
+                    scores = dlc_mul(dlc_matmul(q, dlc_transpose(k, 4, turn)), scale);
+    dlc_value weight = dlc_exp(dlc_sub(scores, all));
+    if (bench_flag(b->problem.shape, "causal")) {
+        const dlc_dim square[] = {{dims[2], NULL}, {dims[2], NULL}};
+        const dlc_value seen =
+            dlc_le(dlc_iota(b->graph, DLC_I64, 2, square, 1), dlc_iota(b->graph, DLC_I64, 2, square, 0));
+        weight = dlc_select(seen, weight, dlc_scalar(b->graph, DLC_F32, 0));
+    }
+    const dlc_value along = sum_kept(dlc_mul(dy, y), 3), by_weight = dlc_matmul(dy, dlc_transpose(v, 4, turn)),
+                    d = dlc_mul(dlc_mul(weight, dlc_sub(by_weight, along)), scale);
+    bench_case_result(b, dlc_matmul(d, k));
+    bench_case_result(b, dlc_matmul(dlc_transpose(d, 4, turn), q));
+    bench_case_result(b, dlc_matmul(dlc_transpose(weight, 4, turn), dy));
+}
+
+static void attention_forward(bench_builder *b) {
+    int64_t dims[4];
+    attention_dims(b, dims, 2);
+    dlc_attention_options options = DLC_ATTENTION_OPTIONS_INIT;
+    options.causal = bench_flag(b->problem.shape, "causal");
+    const dlc_value q = given(b, 4, dims, -1, 1), k = given(b, 4, dims, -1, 1), v = given(b, 4, dims, -1, 1);
+    bench_case_result(b, dlc_attention_with(q, k, v, DLC_NONE, &options));
+}
+
+static const struct derivative {
+    const char *name;
+    /* forward: the operation that is derived, of as many products; NULL: not compared with */
+    bench_build_function *build, *forward;
+} derivatives[] = {{"product", product_weights, product_forward},
+                   {"product input", product_input, product_forward},
+                   {"convolution weights", convolution_weights, convolution_forward},
+                   {"convolution input", convolution_input, convolution_forward},
+                   {"attention", attention_backward, attention_forward},
+                   {"softmax", softmax_backward, NULL},
+                   {"layer_norm", layer_norm_backward, NULL},
+                   {"rms_norm", rms_norm_backward, NULL},
+                   {"batch_norm", batch_norm_backward, NULL}};
+
+static const struct derivative *derivative_of(const bench_shape *shape) {
+    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
+        if (strcmp(derivatives[i].name, shape->name) == 0) return &derivatives[i];
+    return NULL;
 }
 
 void bench_build_backward(bench_builder *b) {
-    const char *name = b->problem.shape->name;
-    if (strcmp(name, "product") == 0)
-        product_backward(b);
-    else if (strcmp(name, "softmax") == 0)
-        softmax_backward(b);
-    else if (strcmp(name, "layer_norm") == 0)
-        layer_norm_backward(b);
-    else
-        convolution_backward(b, strcmp(name, "convolution weights") == 0);
+    derivative_of(b->problem.shape)->build(b);
+}
+
+/* ---- what the table of cases asks ---------------------------------------------------------------------------------------------------- */
+
+static void build_loss_alone(bench_builder *b) {
+    bench_case_result(b, build_loss(&(trainer){.b = b}));
+}
+
+bench_build_function *bench_forward_of(const bench_shape *shape) {
+    if (strcmp(shape->kind, "train") == 0) return build_loss_alone;
+    return strcmp(shape->kind, "backward") == 0 ? derivative_of(shape)->forward : NULL;
+}
+
+bool bench_trains(const bench_shape *shape) {
+    const char *name = bench_text(shape, "network");
+    if (strcmp(shape->kind, "backward") == 0) return derivative_of(shape) != NULL;
+    for (size_t i = 0; name && i < sizeof networks / sizeof *networks; i++)
+        if (strcmp(networks[i].name, name) == 0) return true;
+    return false;
 }

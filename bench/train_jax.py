@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
-"""The networks of train.c in JAX, as the process that peer_jax.c speaks with: train_jax.py --version|--serve"""
+"""The layers of train_server.py in JAX: train_jax.py --version | --serve jit THREADS"""
+import os
 import sys
 import time
 
+if sys.argv[1] == "--serve":
+    os.environ["NPROC"] = sys.argv[3]  # XLA takes as many threads
+os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import train_server
+
 NARROW = {None: None, "bf16": jnp.bfloat16, "f16": jnp.float16}
 
 
-class Trainer:
-    """Weights in the order in which the network takes them, and the parameters of the line."""
+class Layers(train_server.Layers):
+    relu, relu6 = staticmethod(jax.nn.relu), staticmethod(jax.nn.relu6)
+    joined, permuted = staticmethod(jnp.concatenate), staticmethod(jnp.transpose)
 
-    def __init__(self, parameters, weights):
-        self.parameters, self.weights = parameters, iter(weights)
-        self.narrow = NARROW[parameters.get("products")]
-
-    def number(self, key, otherwise):
-        return int(self.parameters.get(key, otherwise))
-
-    def next(self):
-        return next(self.weights)
+    def __init__(self, case, weights):
+        super().__init__(case, weights)
+        self.narrow = NARROW[case.parameters.get("products")]
 
     def cast(self, *values):
         return [v.astype(self.narrow) if self.narrow else v for v in values]
@@ -55,180 +56,104 @@ class Trainer:
         factor = jax.lax.rsqrt(variance + 1e-5) * scale[:, None, None]
         return (x - mean) * factor + bias[:, None, None]
 
+    def pooled(self, x, side=2):
+        pad = (side // 2 if side > 2 else 0,) * 2
+        window, steps = (1, 1, side, side), (1, 1, 2, 2)
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, steps, ((0, 0), (0, 0), pad, pad))
 
-def pooled(x, side=2):
-    pad = (side // 2 if side > 2 else 0,) * 2
-    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, side, side), (1, 1, 2, 2), ((0, 0), (0, 0), pad, pad))
-
-
-def perceptron(t, x):
-    return t.linear(jax.nn.relu(t.linear(jax.nn.relu(t.linear(x)))))
-
-
-def cnn(t, x):
-    x = pooled(t.biased(t.convolution(x)))
-    x = pooled(t.biased(t.convolution(x)))
-    return t.linear(jax.nn.relu(t.linear(x.reshape(x.shape[0], -1))))
-
-
-def resnet18(t, x):
-    x = pooled(jax.nn.relu(t.batch_norm(t.convolution(x, 2))), 3)
-    for i in range(8):
-        stride = 2 if i in (2, 4, 6) else 1
-        y = jax.nn.relu(t.batch_norm(t.convolution(x, stride)))
-        y = t.batch_norm(t.convolution(y))
-        x = jax.nn.relu((t.batch_norm(t.convolution(x, 2)) if stride == 2 else x) + y)
-    return t.linear(x.mean((2, 3)))
-
-
-def mobilenet2(t, x):
-    stages = [(1, 1, 1), (6, 2, 2), (6, 3, 2), (6, 4, 2), (6, 3, 1), (6, 3, 2), (6, 1, 1)]
-    x = jax.nn.relu6(t.batch_norm(t.convolution(x, 2)))
-    for wider, blocks, stride in stages:
-        for i in range(blocks):
-            y = jax.nn.relu6(t.batch_norm(t.convolution(x))) if wider > 1 else x
-            y = jax.nn.relu6(t.batch_norm(t.convolution(y, 1 if i else stride, y.shape[1])))
-            y = t.batch_norm(t.convolution(y))
-            x = x + y if i else y
-    x = jax.nn.relu6(t.batch_norm(t.convolution(x)))
-    return t.linear(x.mean((2, 3)))
-
-
-def unet(t, x):
-    past = []
-    for i in range(3):
-        x = t.biased(t.convolution(t.biased(t.convolution(x))))
-        if i < 2:
-            past.append(x)
-            x = pooled(x)
-    for skip in reversed(past):
+    def doubled(self, x):
         n, _, rows, columns = x.shape
-        x = t.einsum("nihw,iojk->nohjwk", x, t.next()).reshape(n, -1, 2 * rows, 2 * columns)
-        x = jnp.concatenate((skip, x), axis=1)
-        x = t.biased(t.convolution(t.biased(t.convolution(x))))
-    return t.linear(x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1]))
+        return self.einsum("nihw,iojk->nohjwk", x, self.next()).reshape(n, -1, 2 * rows, 2 * columns)
 
+    def rows(self, ids):
+        return self.next()[ids]
 
-def lstm(t, x):
-    for _ in range(t.number("layers", 2)):
-        w, r = t.next()[0], t.next()[0]
-        zeros = jnp.zeros((x.shape[1], r.shape[1]), x.dtype)
+    def gelu(self, x):
+        return jax.nn.gelu(x, approximate=False)
 
-        def step(state, gates, r=r):
-            h, c = state
-            i, o, f, g = jnp.split(gates + t.einsum("bi,ji->bj", h, r), 4, axis=1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        (h, _), x = jax.lax.scan(step, (zeros, zeros), t.einsum("sbi,ji->sbj", x, w))
-    return t.linear(h)
-
-
-def attention_layers(t, x, causal):
-    heads = t.number("heads", 4)
-    n, tokens, d = x.shape
-    for _ in range(t.number("layers", 2)):
-        q, k, v = jnp.split(t.linear(t.norm(x)), 3, axis=2)
-        q, k, v = (part.reshape(n, tokens, heads, d // heads) for part in (q, k, v))
-        scores = t.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(d // heads)
+    def attention(self, q, k, v, causal):
+        _, tokens, _, d = q.shape
+        scores = self.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(d)
         if causal:
             scores = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), scores, -jnp.inf)
-        y = t.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)
-        x = x + t.linear(y.reshape(n, tokens, d))
-        x = x + t.linear(jax.nn.gelu(t.linear(t.norm(x)), approximate=False))
-    return t.norm(x)
+        return self.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)
+
+    def lstm(self, x):
+        for _ in range(self.case.number("layers", 2)):
+            w, r = self.next()[0], self.next()[0]
+            zeros = jnp.zeros((x.shape[1], r.shape[1]), x.dtype)
+
+            def step(state, gates, r=r):
+                h, c = state
+                i, o, f, g = jnp.split(gates + self.einsum("bi,ji->bj", h, r), 4, axis=1)
+                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                h = jax.nn.sigmoid(o) * jnp.tanh(c)
+                return (h, c), h
+
+            (h, _), x = jax.lax.scan(step, (zeros, zeros), self.einsum("sbi,ji->sbj", x, w))
+        return h
 
 
-def transformer(t, ids):
-    x = attention_layers(t, t.next()[ids] + t.next(), True)
-    return t.linear(x.reshape(-1, x.shape[2]))
-
-
-def vit(t, x):
-    n, _, side, _ = x.shape
-    x = x.reshape(n, 3, side // 16, 16, side // 16, 16).transpose(0, 2, 4, 1, 3, 5)
-    x = t.linear(x.reshape(n, -1, 3 * 16 * 16)) + t.next()
-    return t.linear(attention_layers(t, x, False).mean(1))
-
-
-def embedding(t, ids):
-    return t.linear(t.next()[ids].mean(1))
-
-
-# Networks whose gradients rounding changes by more than roundings: where the input of a relu is nearly 0 behind a batch norm, its sign decides.
-CONDITIONED = (resnet18, mobilenet2)
-NETWORKS = {f.__name__: f for f in (perceptron, cnn, resnet18, mobilenet2, unet, lstm, transformer, vit, embedding)}
-
-
-def make_step(parameters):
-    network = NETWORKS[parameters["network"]]
+def loss_of(case):
+    network = train_server.network_of(case)
 
     def loss(weights, x, labels):
-        scores = jax.nn.log_softmax(network(Trainer(parameters, weights), x), axis=1)
+        scores = jax.nn.log_softmax(network(Layers(case, weights), x), axis=1)
         return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
 
+    return loss
+
+
+def narrowed(array):
+    """Numbers of 64 bits are not enabled in JAX."""
+    return jnp.array(array.astype(np.int32) if array.dtype == np.int64 else array)
+
+
+def make_step(case):
     def step(weights, x, labels, rate):
-        value, gradients = jax.value_and_grad(loss)(weights, x, labels)
+        value, gradients = jax.value_and_grad(loss_of(case))(weights, x, labels)
         return [w - g * rate for w, g in zip(weights, gradients)], value
 
     return jax.jit(step, donate_argnums=0)
 
 
-def own_error(parameters, step, weights, x, labels):
+# Networks whose gradients rounding changes by more than roundings: where the input of a relu is nearly 0 behind a batch norm, its sign decides.
+CONDITIONED = ("resnet18", "mobilenet2")
+
+
+def own_error(case, step, operands):
     """The greatest distance of steps in f32, whose images differ from x in their last bits, from the step in f64, over the greatest magnitude."""
+    x, labels, *weights, _ = operands
     with jax.enable_x64(True):
         wide = [jnp.array(w, jnp.float64) for w in weights]
-        exact, loss = make_step(parameters)(wide, jnp.array(x, jnp.float64), jnp.array(labels), jnp.float64(1))
+        exact, loss = make_step(case)(wide, jnp.array(x, jnp.float64), jnp.array(labels), jnp.float64(1))
         exact = [np.asarray(value) for value in (loss, *exact)]
     error, random = 0, np.random.default_rng(1)
     for _ in range(3):
         noisy = x * (1 + np.float32(2**-22) * random.uniform(-1, 1, x.shape).astype(np.float32))
-        first, loss = step([jnp.array(w) for w in weights], jnp.array(noisy), jnp.array(labels), jnp.float32(1))
+        first, loss = step([jnp.array(w) for w in weights], jnp.array(noisy), narrowed(labels), jnp.float32(1))
         for value, right in zip((loss, *first), exact):
             error = max(error, np.abs(np.asarray(value) - right).max() / np.abs(right).max())
     return error
 
 
-def read_operand(source):
-    dtype, *dims = source.readline().decode().split()
-    dtype = np.dtype({"f32": np.float32, "i64": np.int64}[dtype])
-    dims = [int(d) for d in dims]
-    data = np.frombuffer(source.read(int(np.prod(dims, dtype=np.int64)) * dtype.itemsize), dtype).reshape(dims)
-    return data.astype(np.int32) if dtype == np.int64 else data
+def prepare(case, operands):
+    x, labels, *weights, _ = (narrowed(operand) for operand in operands)
+    step, state, rate = make_step(case), [w.copy() for w in weights], jnp.float32(0)
+    start = time.perf_counter_ns()
+    first, loss = jax.block_until_ready(step(weights, x, labels, jnp.float32(1)))
+    seconds = time.perf_counter_ns() - start
+    unsure = case.parameters["network"] in CONDITIONED and not case.parameters.get("products")
+    error = own_error(case, step, operands) if unsure else 0
 
-
-def serve(source, to):
-    parameters = dict(word.split("=") for word in source.readline().decode().split() if "=" in word)
-    operands, results = (int(n) for n in source.readline().split())
-    x, labels, *weights, _ = [read_operand(source) for _ in range(operands)]
-    sizes = [int(source.readline()) for _ in range(results)]
-    if parameters.get("network") not in NETWORKS:
-        to.write(b"none: another network\n")
-        return to.flush()
-    step = make_step(parameters)
-    unsure = NETWORKS[parameters["network"]] in CONDITIONED and not parameters.get("products")
-    error = own_error(parameters, step, weights, x, labels) if unsure else 0
-    x, labels = jnp.array(x), jnp.array(labels)
-    first, loss = step([jnp.array(w) for w in weights], x, labels, jnp.float32(1))
-    answers = [np.asarray(value, np.float32).tobytes() for value in (loss, *first)]
-    if [len(a) for a in answers] != sizes:
-        to.write(b"none: results of other sizes\n")
-        return to.flush()
-    to.write(b"ready %g\n" % error + b"".join(answers))
-    to.flush()
-    state, rate = [jnp.array(w) for w in weights], jnp.float32(0)
-    for line in source:
-        start = time.perf_counter_ns()
-        for _ in range(int(line)):
+    def run(count):
+        nonlocal state
+        for _ in range(count):
             state, loss = step(state, x, labels, rate)
         jax.block_until_ready((state, loss))
-        to.write(b"%d\n" % (time.perf_counter_ns() - start))
-        to.flush()
+
+    return [loss, *first], run, seconds, error, "jit, donated state"
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--version":
-        print(f"JAX {jax.__version__}")
-    else:
-        serve(sys.stdin.buffer, sys.stdout.buffer)
+    train_server.main(f"JAX {jax.__version__}", prepare)

@@ -1,7 +1,9 @@
-/* JAX, XLA's code for the processor: steps of training. It runs in a process of its own, train_jax.py, to which a case is told through a pipe:
- * its line, for each operand a line with element type and dimensions and the bytes, and for each result the number of bytes. The answer is "ready",
- * how far f32 is off (bench_peer's `error`), and the results of the first step; or "none" and why. Then each line with a number asks for so many steps, which are answered by the
- * nanoseconds that they took together, measured there; the end of the pipe ends the process. */
+/* Peers written in Python: steps of training and single derivatives in JAX and PyTorch. Each is a plug-in of its own, built with the macros
+ * BENCH_NAME of the peer, BENCH_INTERPRETER, BENCH_PACKAGES (a folder), BENCH_SCRIPT, BENCH_WAY (an argument of the script) and BENCH_KINDS of
+ * lines that it knows. The script runs in a process of its own, to which a case is told through a pipe: its line, the numbers of operands and of
+ * results, for each operand a line with element type and dimensions and the bytes, and for each result the number of bytes. The answer is "ready", the nanoseconds of the first step, compilation included, how far f32 is off
+ * (bench_peer's `error`), a note, and the results of that step, or "none" and why. Then each line with a number asks for so many steps, which are answered by the nanoseconds that they took
+ * together, measured there; the end of the pipe ends the process. */
 #include "bench/peer.h"
 
 #include <signal.h>
@@ -13,7 +15,8 @@
 typedef struct child {
     pid_t process;
     FILE *to, *from;
-    double error;
+    /* of the first step; bench_peer's `error` */
+    double first, error;
 } child;
 
 static int threads = 1;
@@ -26,10 +29,10 @@ static _Noreturn void be_child(int in, int out, const char *argument) {
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     for (int i = 3; i < 256; i++) close(i);
-    char processors[32]; /* XLA takes as many threads */
-    snprintf(processors, sizeof processors, "NPROC=%d", threads);
-    execlp("env", "env", processors, "PYTHONPATH=" BENCH_JAX, "JAX_PLATFORMS=cpu", "python3", BENCH_JAX_SCRIPT,
-           argument, (char *)NULL);
+    char count[16];
+    snprintf(count, sizeof count, "%d", threads);
+    execlp("env", "env", "PYTHONPATH=" BENCH_PACKAGES, BENCH_INTERPRETER, BENCH_SCRIPT, argument, BENCH_WAY, count,
+           (char *)NULL);
     _exit(127);
 }
 
@@ -59,7 +62,7 @@ static child *start(const char *argument) {
 
 static void describe(char *text, size_t size) {
     child *c = start("--version");
-    if (!c || !fgets(text, (int)size, c->from)) snprintf(text, size, "JAX, which does not start");
+    if (!c || !fgets(text, (int)size, c->from)) snprintf(text, size, "does not start");
     text[strcspn(text, "\n")] = 0;
     if (c) stop(c);
 }
@@ -79,19 +82,22 @@ static void tell(child *c, const bench_problem *p) {
 }
 
 static void *prepare(const bench_problem *problem, char *note, size_t note_size) {
-    char line[160] = "";
-    if (strcmp(problem->shape->kind, "train") != 0) return NULL;
+    char line[256] = "";
+    if (!strstr(BENCH_KINDS, problem->shape->kind)) return NULL;
     child *c = start("--serve");
     if (!c) return NULL;
     tell(c, problem);
-    bool good = fgets(line, sizeof line, c->from) && sscanf(line, "ready %lf", &c->error) == 1;
+    bool good = fgets(line, sizeof line, c->from) && strncmp(line, "ready ", 6) == 0;
     for (int i = 0; good && i < problem->result_count; i++)
         good = fread(problem->results[i].data, 1, problem->results[i].bytes, c->from) == problem->results[i].bytes;
     if (good) {
-        snprintf(note, note_size, "jit, donated state");
+        char *rest;
+        c->first = strtod(line + 6, &rest) * 1e-9;
+        c->error = strtod(rest, &rest);
+        snprintf(note, note_size, "%.*s", (int)strcspn(rest, "\n"), rest);
         return c;
     }
-    if (line[0]) printf("    jax: %s", line);
+    printf("    " BENCH_NAME ": %s", line[0] ? line : "it ended\n");
     stop(c);
     return NULL;
 }
@@ -104,12 +110,16 @@ static double time_steps(void *state, int64_t calls) {
     return fgets(line, sizeof line, c->from) ? strtod(line, NULL) * 1e-9 : 1e9;
 }
 
-static double error(void *state) {
-    return ((const child *)state)->error;
-}
-
 static void run(void *state) {
     time_steps(state, 1);
+}
+
+static double first_step(const void *state) {
+    return strcmp(BENCH_WAY, "compile") == 0 ? ((const child *)state)->first : 0;
+}
+
+static double error(const void *state) {
+    return ((const child *)state)->error;
 }
 
 static void release(void *state) {
@@ -117,6 +127,7 @@ static void release(void *state) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"jax", describe, set_threads, prepare, run, release, time_steps, error};
+    static const bench_peer peer = {BENCH_NAME, describe, set_threads, prepare, run, release, time_steps, first_step,
+                                    error};
     return &peer;
 }
