@@ -511,7 +511,7 @@ gpu-check gpu-kernels gpu-models gpu-sanitize:
 	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% choices cliffs model% peers% plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% choices cliffs model% peers% plots train-curves check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -589,6 +589,7 @@ define help_text
   make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output
   make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
   make peers          what to compare with in make bench and make models; make peers-torch: PyTorch, too (4 GB)
+  make train-curves   a transformer of characters learns here and in the peers, losses side by side; TEXT=file, STEPS=300
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
   make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR

@@ -148,12 +148,13 @@ bench_parts   := bench block_graphs blocks cases contest elements ending figures
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 cliff_objects := $(patsubst %,$(OUT)/bench/%.o,choice_list cliffs measure random_graphs roof stats)
 choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choice_list choices contest elements graphs measure ours shape stats train)
+curve_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases curves elements shape train)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
-check: $(OUT)/bench/bench $(OUT)/bench/cliffs $(OUT)/bench/choices models-build
+check: $(OUT)/bench/bench $(OUT)/bench/cliffs $(OUT)/bench/choices $(OUT)/bench/curves models-build
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
@@ -162,6 +163,9 @@ $(OUT)/bench/cliffs: $(cliff_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public)
 $(OUT)/bench/choices: $(choice_objects) $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public)
+$(OUT)/bench/curves: $(curve_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public)
 $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
@@ -195,6 +199,19 @@ cliffs: $(OUT)/bench/cliffs
 choices: $(OUT)/bench/choices
 	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) $(if $(ALL),--all $(ALL)) $(if $(FROM),--from $(FROM)) bench/shapes.txt
 
+# A transformer of characters trained on TEXT for STEPS by libdlc and by the peers, from the same weights on the same batches: their losses.
+TEXT   ?= $(firstword $(wildcard /usr/share/common-licenses/GPL-3 bench/README.md))
+STEPS  ?= 300
+curves := $(BUILD)/bench/curves
+# Of peer $(1), by interpreter $(2), with packages $(3) and script $(4).
+learn   = $(if $(filter $(1),$(bench_peers)),PYTHONPATH=$(3) $(2) bench/$(4) --learn < $(curves)/case > $(curves)/$(1) && set -- "$$@" $(curves)/$(1);)
+.PHONY: train-curves
+train-curves: $(OUT)/bench/curves
+	@rm -rf $(curves) && mkdir -p $(curves)
+	@$< '$(TEXT)' $(STEPS) $(curves)/case > $(curves)/dlc
+	@set -- $(curves)/dlc; $(call learn,jax,python3,$(abspath $(PEERS_DIR)/jax),train_jax.py) $(call learn,torch,python3,$(torch),train_torch.py) \
+	$(call learn,torch_system,/usr/bin/python3,$(torch_system),train_torch.py) python3 bench/curves.py $$@
+
 # The last run becomes the one that later ones are compared with; whole runs only.
 .PHONY: bench-keep
 bench-keep: bench-build
@@ -211,4 +228,4 @@ plots:
 
 include bench/models/models.mk
 
--include $(cliff_objects:.o=.d) $(choice_objects:.o=.d) $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)
+-include $(curve_objects:.o=.d) $(cliff_objects:.o=.d) $(choice_objects:.o=.d) $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

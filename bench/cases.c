@@ -56,7 +56,15 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
     snprintf(name, sizeof name, "x%d", p->operand_count - 1);
     dlc_dim sizes[DLC_MAX_RANK];
     for (int i = 0; i < rank; i++) sizes[i] = (dlc_dim){.value = dims[i]};
-    return dlc_input(b->graph, name, dtype, rank, sizes);
+    if (b->training && p->operand_count <= BENCH_BATCH)
+        return dlc_training_input(b->training, name, dtype, rank, sizes);
+    if (!b->training) return dlc_input(b->graph, name, dtype, rank, sizes);
+    dlc_parameter_options options = DLC_PARAMETER_OPTIONS_INIT;
+    DLTensor *initial = &b->initial[p->operand_count - 1];
+    *initial =
+        (DLTensor){.data = o->data, .device = {kDLCPU, 0}, .ndim = rank, .dtype = {kDLFloat, 32, 1}, .shape = o->dims};
+    options.tensor = initial;
+    return dlc_training_parameter(b->training, name, dtype, rank, dims, &options);
 }
 
 dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims,

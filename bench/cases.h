@@ -4,9 +4,10 @@
 
 #include "bench/blocks.h"
 
-#include <dlc/dlc.h>
+#include <dlc/train.h>
 
-enum { BENCH_MAX_STAGES = 4, BENCH_BYTES_APART = 64 };
+/* BENCH_BATCH: operands of a line of kind `train` that are no weights: x and labels, the first ones. */
+enum { BENCH_MAX_STAGES = 4, BENCH_BYTES_APART = 64, BENCH_BATCH = 2 };
 
 /* Steps of a block that make one program: neighbours among its values. */
 typedef struct bench_steps {
@@ -27,6 +28,9 @@ typedef struct bench_builder {
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
     /* A step of training: by result, the operand in whose place it is written (0: none); the operand that is the rate. */
     int replaced[BENCH_MAX_RESULTS], rate;
+    /* not NULL: the first BENCH_BATCH operands are this training's batch, further ones its parameters, of these values */
+    dlc_training *training;
+    DLTensor initial[BENCH_MAX_OPERANDS];
 } bench_builder;
 
 typedef void bench_build_function(bench_builder *b);
@@ -64,6 +68,8 @@ void bench_case_result(bench_builder *b, dlc_value value);
 
 /* train.c: kinds `train` and `backward`. */
 bench_build_function bench_build_train, bench_build_backward;
+/* The loss of a line of kind `train`, in the graph of its training. */
+dlc_value bench_training_loss(bench_builder *b);
 /* Is the line's network, or derivative, known? */
 bool bench_trains(const bench_shape *shape);
 /* The computation whose derivative the line is; NULL: it is compared with none. */

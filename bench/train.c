@@ -308,6 +308,10 @@ static dlc_value build_loss(trainer *t) {
     return loss;
 }
 
+dlc_value bench_training_loss(bench_builder *b) {
+    return build_loss(&(trainer){.b = b});
+}
+
 void bench_build_train(bench_builder *b) {
     trainer t = {.b = b};
     dlc_value gradients[BENCH_MAX_OPERANDS], loss = build_loss(&t);
@@ -543,7 +547,7 @@ void bench_build_backward(bench_builder *b) {
 /* ---- what the table of cases asks ---------------------------------------------------------------------------------------------------- */
 
 static void build_loss_alone(bench_builder *b) {
-    bench_case_result(b, build_loss(&(trainer){.b = b}));
+    bench_case_result(b, bench_training_loss(b));
 }
 
 bench_build_function *bench_forward_of(const bench_shape *shape) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The layers of train_server.py in JAX: train_jax.py --version | --serve jit THREADS"""
+"""The layers of train_server.py in JAX: train_jax.py --version | --serve jit THREADS | --learn"""
 import os
 import sys
 import time
@@ -155,5 +155,27 @@ def prepare(case, operands):
     return [loss, *first], run, seconds, error, "jit, donated state"
 
 
+def learner(case, weights):
+    """Adam (Kingma and Ba 2015)."""
+    state = [[narrowed(w), jnp.zeros(w.shape), jnp.zeros(w.shape)] for w in weights]
+
+    def adam(w, m, v, g, step):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        return w - 0.001 / (1 - 0.9**step) * m / (jnp.sqrt(v / (1 - 0.999**step)) + 1e-8), m, v
+
+    @jax.jit
+    def learn(state, x, labels, step):
+        value, gradients = jax.value_and_grad(loss_of(case))([w for w, _, _ in state], x, labels)
+        return value, [adam(*one, g, step) for one, g in zip(state, gradients)]
+
+    def step(x, labels, number):
+        nonlocal state
+        value, after = learn(state, narrowed(x), narrowed(labels), jnp.float32(max(number, 1)))
+        state = after if number else state
+        return value
+
+    return step
+
+
 if __name__ == "__main__":
-    train_server.main(f"JAX {jax.__version__}", prepare)
+    train_server.main(f"JAX {jax.__version__}", prepare, learner)

@@ -1,5 +1,5 @@
 """What peers written in Python share: the networks of train.c, and their side of the pipe to peer_python.c. A peer is a script
-SCRIPT --version | --serve WAY THREADS that sets what its framework reads from the environment, and calls `main`."""
+SCRIPT --version | --serve WAY THREADS | --learn that sets what its framework reads from the environment, and calls `main`."""
 import os
 import sys
 import time
@@ -150,9 +150,23 @@ def serve(prepare, source, to):
         to.flush()
 
 
-def main(version, prepare):
+def learn(learner, source):
+    """Trains by Adam on the batches of curves.c, and prints the losses. learner(case, weights): a function of x, labels and the
+    number of the step, 0 where nothing is learnt, that returns the loss."""
+    case = Case(source.readline().decode())
+    operands = [read_operand(source) for _ in range(int(source.readline().split()[0]))]
+    step, x, labels = learner(case, operands[2:]), *operands[:2]
+    batches = int(source.readline())
+    for i in range(batches):
+        x, labels = (np.frombuffer(source.read(old.nbytes), old.dtype).reshape(old.shape) for old in (x, labels))
+        print(f"{float(step(x, labels, i + 1 if i < batches - 1 else 0)):.9g}", flush=True)
+
+
+def main(version, prepare, learner):
     if sys.argv[1] == "--version":
         return print(version)
+    if sys.argv[1] == "--learn":
+        return learn(learner, sys.stdin.buffer)
     to = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a framework prints is no answer
     serve(prepare, sys.stdin.buffer, to)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The layers of train_server.py in PyTorch, and single derivatives.
-train_torch.py --version | --serve eager|compile THREADS"""
+train_torch.py --version | --serve eager|compile THREADS | --learn"""
 import contextlib
 import functools
 import logging
@@ -238,5 +238,20 @@ def prepare(case, operands):
     return {"train": train, "backward": derivative}[case.kind](case, compiles, operands)
 
 
+def learner(case, weights):
+    loss, state = loss_of(case), taken(case, torch.contiguous_format, [torch.tensor(w) for w in weights])
+    adam = torch.optim.Adam(state, 0.001)
+
+    def step(x, labels, number):
+        value = loss(state, torch.tensor(x), torch.tensor(labels))
+        if number:
+            adam.zero_grad()
+            value.backward()
+            adam.step()
+        return value.item()
+
+    return step
+
+
 if __name__ == "__main__":
-    train_server.main(f"PyTorch {torch.__version__}", prepare)
+    train_server.main(f"PyTorch {torch.__version__}", prepare, learner)
