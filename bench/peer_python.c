@@ -127,7 +127,7 @@ static void release(void *state) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {BENCH_NAME, describe, set_threads, prepare, run, release, time_steps, first_step,
-                                    error};
+    static const bench_peer peer = {BENCH_NAME, describe,   set_threads, prepare, run,
+                                    release,    time_steps, first_step,  error};
     return &peer;
 }

@@ -300,27 +300,28 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
     double best = 1e300;
     if (!may_use_lanes(r, s)) return best;
     if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return best;
-    *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
+    rules_lanes_tile tile = {.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
     int window;
-    if (!repeated_axes(r, stage, access, &t->u, &t->v, &window)) return best;
-    lanes_trial a = {.r = r,
-                     .stage = stage,
-                     .access = access,
-                     .p = {.m = t->u < 0 ? 1 : rules_stored_extent(r, s, t->u), /* with the padding of a blocked axis */
-                           .n = rules_stored_extent(r, s, t->v),
-                           .lanes = rules_lanes(r, s),
-                           .slides = window >= 0 || stage->predicate,
-                           .window = window >= 0,
-                           .padded = window >= 0 && stage->predicate,
-                           .rest = 1,
-                           .rows = rows,
-                           .columns = columns,
-                           .width = width}};
+    if (!repeated_axes(r, stage, access, &tile.u, &tile.v, &window)) return best;
+    lanes_trial a = {
+        .r = r,
+        .stage = stage,
+        .access = access,
+        .p = {.m = tile.u < 0 ? 1 : rules_stored_extent(r, s, tile.u), /* with the padding of a blocked axis */
+              .n = rules_stored_extent(r, s, tile.v),
+              .lanes = rules_lanes(r, s),
+              .slides = window >= 0 || stage->predicate,
+              .window = window >= 0,
+              .padded = window >= 0 && stage->predicate,
+              .rest = 1,
+              .rows = rows,
+              .columns = columns,
+              .width = width}};
     a.p.bytes = r->machine->vector_bytes / a.p.lanes;
     for (int axis = 0; axis < stage->space; axis++)
-        if (axis != t->u && axis != t->v) a.p.rest *= (double)rules_known_extent(r, &stage->axis[axis]);
+        if (axis != tile.u && axis != tile.v) a.p.rest *= (double)rules_known_extent(r, &stage->axis[axis]);
     for (a.axis = stage->space; a.axis < stage->space + stage->reduce; a.axis++) {
-        rules_lanes_tile here = *t;
+        rules_lanes_tile here = tile;
         double packing = 0;
         here.axis = a.axis;
         a.p.lanes = rules_lanes(r, s);
