@@ -219,6 +219,13 @@ tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b) {
 
 /* ---- questions */
 
+bool tir_is_copy(const tir_pool *pool, tir_expr e) {
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD || !node->guarded) return node->op == TIR_LOAD;
+    const tir_node *other = tir_get(pool, tir_operand(pool, e, node->count - 1));
+    return other->op == TIR_CONST && other->bits == 0;
+}
+
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value) {
     const tir_node *node = tir_get(pool, e);
     if (node->op != TIR_CONST) return false;

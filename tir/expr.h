@@ -261,8 +261,9 @@ tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b); /* index */
 
 /* ---- queries */
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value); /* CONST of an integer, index or bool dtype */
-bool tir_is_true(const tir_pool *pool, tir_expr e);                  /* constant true */
-bool tir_is_false(const tir_pool *pool, tir_expr e);                 /* constant false */
+bool tir_is_copy(const tir_pool *pool, tir_expr e);  /* a load that is zero, and not -0, where its guard is false */
+bool tir_is_true(const tir_pool *pool, tir_expr e);  /* constant true */
+bool tir_is_false(const tir_pool *pool, tir_expr e); /* constant false */
 uint32_t tir_var_id(const tir_pool *pool, tir_expr var);
 static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr var) {
     return &pool->variables.data[tir_var_id(pool, var)];

@@ -44,7 +44,7 @@ static void check_copy(tir_schedule_state *state, int q) {
     const tir_stage_plan *plan = &state->plan[q];
     if (!plan->has_scope || plan->scope != TIR_SCOPE_SHARED)
         tir_schedule_raise(state, "pipeline: %s is not in shared memory: `store %s shared`", stage->name, stage->name);
-    if (stage->kind != TIR_MAP || stage->count != 1 || tir_op_of(state->region->pool, stage->value[0]) != TIR_LOAD)
+    if (stage->kind != TIR_MAP || stage->count != 1 || !tir_is_copy(state->region->pool, stage->value[0]))
         tir_schedule_raise(state, "pipeline: %s computes something: only copies are asynchronous", stage->name);
     if (state->region->tensors.data[stage->tensor[0]].output)
         tir_schedule_raise(state, "pipeline: %s is an output, not a copy", stage->name);

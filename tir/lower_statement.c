@@ -38,14 +38,9 @@ static int place_in(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir
     return rank + 1;
 }
 
-/* Whether this is a plain copy from memory, zero if its guard is false. */
-static bool is_copy(const tir_lowering *l, tir_expr value) {
-    const tir_node *node = tir_get(l->pool, value);
-    if (node->op != TIR_LOAD) return false;
-    const tir_scope scope = l->kernel->buffers.data[node->bits].scope;
-    const tir_node *other = tir_get(l->pool, tir_operand(l->pool, value, node->count - 1));
-    return (scope == TIR_SCOPE_ARG || scope == TIR_SCOPE_WORKSPACE || scope == TIR_SCOPE_LOCAL) &&
-           (!node->guarded || (other->op == TIR_CONST && other->bits == 0));
+static bool is_in_memory(const tir_lowering *l, tir_expr load) {
+    const tir_scope scope = l->kernel->buffers.data[tir_get(l->pool, load)->bits].scope;
+    return scope == TIR_SCOPE_ARG || scope == TIR_SCOPE_WORKSPACE || scope == TIR_SCOPE_LOCAL;
 }
 
 /* Turns select(condition, load, constant) into a load that the condition guards; other values stay. */
@@ -71,7 +66,7 @@ static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, cons
     stmt->store.buffer = buffer;
     stmt->store.async = stage >= 0 && tir_plan_of(l, stage)->stages > 0;
     if (stmt->store.async) value = guarded(l, value);
-    if (stmt->store.async && !is_copy(l, value))
+    if (stmt->store.async && !(tir_is_copy(l->pool, value) && is_in_memory(l, value)))
         tir_schedule_raise(&l->state, "pipeline: %s is no plain copy from memory",
                            l->region->tensors.data[tensor].name);
     stmt->store.rank = place_in(l, buffer, tensor, logical, index);

@@ -310,9 +310,9 @@ void cuda_matrix_steps(cuda_tile *tile);
 double cuda_matrix_size(cuda_rules *r, cuda_tile *tile, bool record);
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
-/* Is the stage only a load? A value that is computed cannot be copied asynchronously. */
-static inline bool cuda_is_load(const cuda_rules *r, const char *stage) {
-    return tir_op_of(r->region->pool, cuda_stage_of(r, stage)->value[0]) == TIR_LOAD;
+/* Is the stage only a copy? A value that is computed cannot be copied asynchronously. */
+static inline bool cuda_is_copy(const cuda_rules *r, const char *stage) {
+    return tir_is_copy(r->region->pool, cuda_stage_of(r, stage)->value[0]);
 }
 /* Points of a copy's axis that a block needs at once; *side of the tile. */
 int64_t cuda_copied_points(const cuda_tile *tile, const tir_axis *axis, cuda_side *side);

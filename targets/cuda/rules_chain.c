@@ -742,6 +742,6 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
     schedule_fragment(&l, 0, c->held ? block : lib_arena_format(r->arena, "%s.tile_k", c->first));
     schedule_fragment(&l, 1, lib_arena_format(r->arena, "%s.tile_k", c->first));
     schedule_fragment(&l, 2, lib_arena_format(r->arena, "%s.tile_k", c->sums));
-    if (c->keys > c->block && cuda_is_load(r, c->copy[1]) && cuda_is_load(r, c->copy[2]))
+    if (c->keys > c->block && cuda_is_copy(r, c->copy[1]) && cuda_is_copy(r, c->copy[2]))
         add(&l, "pipeline %s stages=%d groups=%s|%s", step, (int)c->stages, c->copy[1], c->copy[2]);
 }

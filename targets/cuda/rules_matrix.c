@@ -469,7 +469,7 @@ static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= cuda_tile_points(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
-    if (!cuda_is_load(r, t->copy[0]) || !cuda_is_load(r, t->copy[1])) return;
+    if (!cuda_is_copy(r, t->copy[0]) || !cuda_is_copy(r, t->copy[1])) return;
     while (stages > 2 && (stages > rounds || stages * stage > r->machine->shared_memory / 2)) stages--;
     if (rounds > 1 && stages * stage <= r->machine->shared_memory)
         tir_schedule_add(r->schedule, "pipeline %s.%s stages=%d", t->sums, at, (int)stages);

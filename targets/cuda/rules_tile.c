@@ -494,7 +494,7 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= cuda_tile_points(&t->axis[a]);
     const int64_t stage =
         t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
-    if (!cuda_is_load(r, t->copy[0]) || !cuda_is_load(r, t->copy[1])) return 1;
+    if (!cuda_is_copy(r, t->copy[0]) || !cuda_is_copy(r, t->copy[1])) return 1;
     while (stages > 1 && (stages > rounds || stages * stage * t->together > r->machine->shared_memory)) stages--;
     int64_t most = MOST;
     while (most > 1 && (most > rounds || most * stage > r->machine->shared_memory)) most--;
