@@ -178,18 +178,23 @@ static bool padded_layout(tir_lowering *l, uint32_t tensor) {
 }
 
 /* `guard` and the condition that the indices `relative` are within the scratch of tensor t. The reader may compute points outside of its
- * domain (padding, masked points) that index outside of the scratch. Not for data-dependent indices: scratch then holds the whole
- * dimension, and the load's own guard keeps them in bounds. */
-static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
+ * domain (padding, masked points) that index outside of the scratch. For data-dependent indices the condition is the reader's domain: scratch
+ * then holds the whole dimension, and inside of the domain the load's own guard keeps them in bounds. */
+static tir_expr in_scratch(tir_lowering *l, int reader, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
     const tir_stage_plan *plan = tir_plan_of(l, t->stage);
     const int saved = l->known_count;
+    bool depends_on_data = false;
     tir_lower_learn(l, guard);
     for (int d = 0; d < t->rank; d++) {
-        if (tir_has_load(l->pool, relative[d], 0)) continue;
+        if (tir_has_load(l->pool, relative[d], 0)) {
+            depends_on_data = true;
+            continue;
+        }
         const tir_expr end = tir_layout_padded(l->pool, &t->layout, d, plan->scratch_extent[d]);
         guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), relative[d]));
         guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, relative[d], end));
     }
+    if (depends_on_data) guard = in_domain(l, reader, guard);
     l->known_count = saved;
     return guard;
 }
@@ -198,14 +203,14 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
                                tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
     const tir_tensor *t = &l->region->tensors.data[tensor];
-    tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK + 1];
+    tir_expr relative[DLC_MAX_RANK] = {0}, index[TIR_MAX_PHYSICAL_RANK + 1];
     bool open = t->stage >= 0 && tir_plan_of(l, t->stage)->open;
     bool in_output = open && tir_plan_of(l, t->stage)->in_output;
     if (open && !in_output) {
         const tir_stage_plan *plan = tir_plan_of(l, t->stage);
         buffer = plan->scratch[t->component];
         for (int d = 0; d < t->rank; d++) relative[d] = tir_sub(l->pool, logical[d], plan->scratch_low[d]);
-        guard = in_scratch(l, t, relative, guard);
+        guard = in_scratch(l, reader, t, relative, guard);
         if (guard && !other) other = tir_int(l->pool, node->dtype, 0);
     } else {
         buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
