@@ -115,8 +115,8 @@ static bool find_transposition(cuda_rules *r, int s, const tir_access *access, c
     t->across = tir_contiguous_axis(r->region, stage, access, last);
     if (access->stride[last] <= 1 || access->stride[last] == TIR_IRREGULAR || t->across < 0) return false;
     if (cuda_extent(r, &stage->axis[last]) < least || cuda_extent(r, &stage->axis[t->across]) < least) return false;
-    if (tir_get(r->region->pool, access->load)->guarded || tir_loads_of(r->region, s, access->tensor) > 1 ||
-        tir_is_read_by_others(r->region, s, access->tensor))
+    if (tensor->output || tir_get(r->region->pool, access->load)->guarded ||
+        tir_loads_of(r->region, s, access->tensor) > 1 || tir_is_read_by_others(r->region, s, access->tensor))
         return false;
     t->row = tir_sole_dimension(r->region, access, stage->axis[last].var);
     t->column = tir_sole_dimension(r->region, access, stage->axis[t->across].var);

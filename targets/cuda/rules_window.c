@@ -71,12 +71,14 @@ static void copy_operands(cuda_rules *r, cuda_window *w) {
     if (count > CUDA_WINDOW_COPIES) return;
     for (int i = 0; i < count; i++) {
         const int s = cuda_stage_named(r, w->sums);
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         const int64_t elements = box_of(r, &r->region->stages.data[s], w, access[i].load);
         const bool again = tir_loads_of(r->region, s, access[i].tensor) > 1;
         if (elements < 0 || elements > left || again || tir_is_read_by_others(r->region, s, access[i].tensor)) continue;
+        if (tensor->output) continue; /* the copy would become the output */
         left -= elements;
         w->copy[w->copies] = cuda_fresh_name(r, w->sums, "part");
-        cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[access[i].tensor].name, w->copy[w->copies]);
+        cuda_rewrite(r, "copy %s -> %s", tensor->name, w->copy[w->copies]);
         cuda_mark_done(r, w->copy[w->copies++]);
     }
 }
