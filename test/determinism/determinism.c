@@ -147,7 +147,7 @@ static bool same_bits(const item *t, const char *name) {
     for (int i = 0; i < t->shapes.outputs; i++) {
         const case_memory *a = &t->expected[i], *b = &t->got[i];
         if (!a->block.size || memcmp(a->block.data, b->block.data, a->block.size) == 0) continue;
-        if (case_compare(name, &t->shapes.output[i], a, b, NULL, &report))
+        if (case_compare(name, &t->shapes.output[i], a, b, NULL, false, &report))
             snprintf(report.message, sizeof report.message, "%s: output %s: other bits of NaNs", name,
                      t->shapes.output[i].name);
         return false;
@@ -209,7 +209,7 @@ static bool check_tiers(item *t) {
             const case_tensor *y = &t->shapes.output[i];
             tiered_exact += y->bound.error == 0;
             if (y->bound.error < INFINITY)
-                good = case_compare("with generic kernels", y, &t->expected[i], &t->got[i], &y->bound, &report);
+                good = case_compare("with generic kernels", y, &t->expected[i], &t->got[i], &y->bound, false, &report);
         }
         settle();
         good = good && run_into(t, &leg, program, t->got) &&
