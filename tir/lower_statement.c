@@ -64,8 +64,9 @@ static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, cons
     tir_stmt *stmt = tir_lower_append(l, TIR_STORE);
     const int stage = l->region->tensors.data[tensor].stage;
     stmt->store.buffer = buffer;
-    stmt->store.async = stage >= 0 && tir_plan_of(l, stage)->stages > 0;
-    if (stmt->store.async) value = guarded(l, value);
+    const bool ahead = stage >= 0 && tir_plan_of(l, stage)->stages > 0;
+    if (ahead) value = guarded(l, value);
+    stmt->store.async = ahead && tir_op_of(l->pool, value) != TIR_CONST; /* a guard that is never true left its zero */
     if (stmt->store.async && !(tir_is_copy(l->pool, value) && is_in_memory(l, value)))
         tir_schedule_raise(&l->state, "pipeline: %s is no plain copy from memory",
                            l->region->tensors.data[tensor].name);
