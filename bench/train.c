@@ -486,9 +486,17 @@ static void attention_dims(bench_builder *b, int64_t dims[4], double products) {
     if (bench_flag(s, "causal")) b->problem.flops /= 2;
 }
 
+/* The sum of products over these axes of x and y of rank 4, for each batch and head. */
+static dlc_value contracted(dlc_value x, int64_t along_x, dlc_value y, int64_t along_y) {
+    static const int64_t batch[] = {0, 1};
+    dlc_dot_general_options options = DLC_DOT_GENERAL_OPTIONS_INIT;
+    options.batch_x_count = options.batch_w_count = 2;
+    options.batch_x = options.batch_w = batch;
+    return dlc_dot_general_with(x, y, 1, &along_x, 1, &along_y, &options);
+}
+
 /* Derivatives by q, k and v, of these, the result y, the logarithms of the rows' sums, and dy (Dao 2023), as the library derives them. */
 static void attention_backward(bench_builder *b) {
-    static const int64_t turn[] = {0, 1, 3, 2};
     int64_t dims[4];
     attention_dims(b, dims, 5);
     const double usual = log((double)dims[2]);
@@ -496,7 +504,7 @@ static void attention_backward(bench_builder *b) {
                     y = given(b, 4, dims, -0.1, 0.1), sums = given(b, 3, dims, usual, usual + 0.2),
                     dy = given(b, 4, dims, -1, 1), scale = dlc_scalar(b->graph, DLC_F32, 1 / sqrt((double)dims[3]));
     const dlc_value all = shaped(sums, 4, (int64_t[]){dims[0], dims[1], dims[2], 1}),
-                    scores = dlc_mul(dlc_matmul(q, dlc_transpose(k, 4, turn)), scale);
+                    scores = dlc_mul(contracted(q, 3, k, 3), scale);
     dlc_value weight = dlc_exp(dlc_sub(scores, all));
     if (bench_flag(b->problem.shape, "causal")) {
         const dlc_dim square[] = {{dims[2], NULL}, {dims[2], NULL}};
@@ -504,11 +512,11 @@ static void attention_backward(bench_builder *b) {
             dlc_le(dlc_iota(b->graph, DLC_I64, 2, square, 1), dlc_iota(b->graph, DLC_I64, 2, square, 0));
         weight = dlc_select(seen, weight, dlc_scalar(b->graph, DLC_F32, 0));
     }
-    const dlc_value along = sum_kept(dlc_mul(dy, y), 3), by_weight = dlc_matmul(dy, dlc_transpose(v, 4, turn)),
+    const dlc_value along = sum_kept(dlc_mul(dy, y), 3), by_weight = contracted(dy, 3, v, 3),
                     d = dlc_mul(dlc_mul(weight, dlc_sub(by_weight, along)), scale);
-    bench_case_result(b, dlc_matmul(d, k));
-    bench_case_result(b, dlc_matmul(dlc_transpose(d, 4, turn), q));
-    bench_case_result(b, dlc_matmul(dlc_transpose(weight, 4, turn), dy));
+    bench_case_result(b, contracted(d, 3, k, 2));
+    bench_case_result(b, contracted(d, 2, q, 2));
+    bench_case_result(b, contracted(weight, 2, dy, 2));
 }
 
 static void attention_forward(bench_builder *b) {
