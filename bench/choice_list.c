@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A line `  A 1.02, B 0.98, C refused`. */
+/* A line `  A 1.02, B 0.98 L2, C refused`. */
 static void read_candidates(bench_choice *choice, const char *line) {
     for (const char *at = line; *at && choice->count < BENCH_CANDIDATES; at += strcspn(at, ","), at += *at == ',')
         if (sscanf(at, " %31[^ ,] %lf", choice->value[choice->count], &choice->predicted[choice->count]) == 2)

@@ -181,13 +181,29 @@ tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_re
 
 /* ---- all choices of a region, as text */
 
-/* Predicted cycles with this choice changed; below 0: lowering refuses the schedule. */
-static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *changed,
-                              const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
+/* A prediction. bound: the level whose cycles are most (target_cost.level_cycles). */
+typedef struct prediction {
+    double cycles;
+    int bound;
+} prediction;
+
+static const char *const level_names[TIR_LEVELS] = {"instructions", "L2", "L3", "memory"};
+
+static prediction prediction_of(const target_cost *cost) {
+    prediction p = {.cycles = cost->cycles};
+    for (int i = 1; i < TIR_LEVELS; i++)
+        if (cost->level_cycles[i] > cost->level_cycles[p.bound]) p.bound = i;
+    return p;
+}
+
+/* The prediction with this choice changed; cycles below 0: lowering refuses the schedule. */
+static prediction predict_changed(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *changed,
+                                  const tir_lower_options *options, jit_predict *predict, void *user) {
     /* there are hundreds of trials; expressions stay in the region's pool */
     lib_arena trial, *nodes = region->pool->arena;
     lib_scope scope, *const outer = nodes->scope;
-    volatile double predicted = -1;
+    prediction *predicted = LIB_NEW(arena, prediction);
+    predicted->cycles = -1;
     lib_arena_init(&trial, arena->allocator, &scope);
     nodes->scope = &scope;
     if (LIB_ENTER(&scope)) {
@@ -198,27 +214,39 @@ static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_regi
         lib_vec_push(&trial, &choices.pins, *changed);
         const tir_kernel *kernel =
             jit_lower_by_rules(rules, &trial, region, &choices, &rewritten, &schedule, options, &error);
-        if (kernel) predicted = cycles(user, &trial, kernel);
+        if (kernel) {
+            const target_cost cost = predict(user, &trial, kernel);
+            *predicted = prediction_of(&cost);
+        }
     }
     nodes->scope = outer;
     lib_arena_free(&trial);
     if (scope.error.status != DLC_OK) lib_raise_error(arena->scope, &scope.error);
-    return predicted;
+    return *predicted;
+}
+
+/* What the rules' kernel is predicted to take, level by level. */
+static void print_cost(lib_text *text, const target_cost *cost) {
+    lib_text_format(text, "# %.0f cycles predicted", cost->cycles);
+    for (int i = 0; i < TIR_LEVELS && cost->level_cycles[0] > 0; i++)
+        lib_text_format(text, "%s %.0f %s %s", i ? "," : ":", cost->level_cycles[i], i ? "from" : "of", level_names[i]);
+    lib_text_add(text, "\n");
 }
 
 void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
-                       const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
+                       const tir_lower_options *options, jit_predict *predict, void *user) {
     tir_choices choices = {.arena = arena, .record = true, .decide = true};
     tir_schedule schedule;
     tir_region *rewritten;
     lib_error error;
     const tir_kernel *kernel =
         jit_lower_by_rules(rules, arena, region, &choices, &rewritten, &schedule, options, &error);
-    const double by_rules = kernel ? cycles(user, arena, kernel) : 0;
+    const target_cost cost = kernel ? predict(user, arena, kernel) : (target_cost){0};
+    const prediction by_rules = prediction_of(&cost);
     tir_choices_show(&schedule, region);
     lib_text_format(text, "%sregion %s #%016llx:%s\n", choices.made.count ? "" : "# ", region->name,
                     (unsigned long long)tir_region_hash(region).low, choices.made.count ? "" : " no choices");
-    if (by_rules > 0) lib_text_format(text, "# %.0f cycles predicted\n", by_rules);
+    if (by_rules.cycles > 0) print_cost(text, &cost);
     for (uint32_t i = 0; i < choices.made.count; i++) {
         const tir_choice *made = &choices.made.data[i];
         lib_text_format(text, "choose %s.%s %s\n", made->shown_stage, made->what, made->shown[made->taken]);
@@ -226,10 +254,11 @@ void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena,
         for (int v = 0; v < made->count; v++) {
             const tir_pin changed = {made->stage, made->what, made->candidate[v]};
             if (v == made->taken) continue;
-            const double here = predict_changed(rules, arena, region, &changed, options, cycles, user);
+            const prediction here = predict_changed(rules, arena, region, &changed, options, predict, user);
             lib_text_format(text, "%s %s", first ? "#  " : ",", made->shown[v]);
-            if (here < 0) lib_text_add(text, " refused");
-            if (here > 0 && by_rules > 0) lib_text_format(text, " %.2f", here / by_rules);
+            if (here.cycles < 0) lib_text_add(text, " refused");
+            if (here.cycles > 0 && by_rules.cycles > 0) lib_text_format(text, " %.2f", here.cycles / by_rules.cycles);
+            if (here.cycles > 0 && here.bound != by_rules.bound) lib_text_format(text, " %s", level_names[here.bound]);
             first = false;
         }
         if (!first) lib_text_add(text, "\n");

@@ -156,14 +156,13 @@ static void region_schedule(dump *d, const graph_region *region) {
     lib_text_format(&d->text, "%.*s%s", (int)own.length, own.text, own.length ? end : "");
 }
 
-static double predicted_cycles(void *user, lib_arena *arena, const tir_kernel *kernel) {
+static target_cost predicted(void *user, lib_arena *arena, const tir_kernel *kernel) {
     const dump *d = user;
     const dlc_context *context = d->program->context;
     const target_work work = {.params = d->build->param_values};
     target_cost cost = {.threads = context->width};
-    if (!context->target->cost) return 0;
-    context->target->cost(context->device, arena, kernel, &work, 1, &cost);
-    return cost.cycles;
+    if (context->target->cost) context->target->cost(context->device, arena, kernel, &work, 1, &cost);
+    return cost;
 }
 
 static void region_choices(dump *d, const graph_region *region) {
@@ -171,7 +170,7 @@ static void region_choices(dump *d, const graph_region *region) {
     const jit_rules rules = {context->target, context->device, context->width};
     const tir_lower_options options = {.machine = &context->machine};
     if (rules.by->schedule)
-        jit_print_choices(&d->text, &rules, d->work, computation(d, region), &options, predicted_cycles, d);
+        jit_print_choices(&d->text, &rules, d->work, computation(d, region), &options, predicted, d);
 }
 
 /* For a rejected schedule, prints the steps up to the rejected line, and the reason. */

@@ -391,9 +391,10 @@ tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_r
 uint64_t jit_choices_seed(void);
 tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_region **rewritten,
                                 tir_schedule *schedule, const tir_lower_options *options);
-typedef double jit_predict_cycles(void *user, lib_arena *arena, const tir_kernel *kernel); /* 0: unknown */
+/* cycles 0: unknown */
+typedef target_cost jit_predict(void *user, lib_arena *arena, const tir_kernel *kernel);
 void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
-                       const tir_lower_options *options, jit_predict_cycles *cycles, void *user);
+                       const tir_lower_options *options, jit_predict *predict, void *user);
 
 /* Schedule (the host's for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite section.
  * `own`: result of jit_own_schedule; NULL: look it up. `host`: the target to lower for, in place of the context's. */

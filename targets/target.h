@@ -97,6 +97,8 @@ typedef struct target_cost {
     int threads;
     /* predicted by the target's cost model */
     double cycles;
+    /* of these, what instructions would take if all data were in L1 ([0]), and what transfers from each level of memory would ([1]: L2, ...) */
+    double level_cycles[TIR_LEVELS];
     /* minimum cycles for the operations and bytes on this machine */
     double roof_cycles;
 } target_cost;

@@ -16,9 +16,9 @@ static void usage(void) {
     list_passes();
     printf(
         "  --print LIST        stages: graph, bound, regions, stages, schedule, steps (the state after each line of it),\n"
-        "                      choices (of the rules, with predicted times of the other candidates), loops, vectors, llvm,\n"
-        "                      asm (with spills), source, plan, kept, profile (of --run or --time), dot; without any other option\n"
-        "                      graph; all: %s\n"
+        "                      choices (of the rules, with the predicted cycles by level of memory, and times and bounds of\n"
+        "                      the other candidates), loops, vectors, llvm, asm (with spills), source, plan, kept,\n"
+        "                      profile (of --run or --time), dot; without any other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, or choices for the rules, in the form in which `--print schedule` and\n"
         "                      `--print choices` show them\n"

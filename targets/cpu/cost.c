@@ -851,20 +851,22 @@ void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *
     cost_traffic(&c.nest, machine, work->traffic);
 }
 
-double cost_cycles(const tir_machine *machine, const cost_work *work, int threads) {
+void cost_cycles(const tir_machine *machine, const cost_work *work, target_cost *cost) {
     const tir_rates *rates = &machine->rates;
     const double shared = work->phases - work->single_phases; /* phases */
-    double parallel = threads, per_phase = shared > 0 ? (work->tasks - work->single_phases) / shared : 1;
+    double parallel = cost->threads, per_phase = shared > 0 ? (work->tasks - work->single_phases) / shared : 1;
     if (parallel > per_phase) parallel = per_phase;
     if (parallel < 1) parallel = 1;
     double longest = work->single_cycles + (work->issue_cycles - work->single_cycles) / parallel, sum = longest;
+    cost->level_cycles[0] = longest;
     for (int i = 1; i < TIR_LEVELS; i++) { /* the last level is shared by all threads */
         double cycles = work->traffic[i] / rates->bandwidth[i] / (i + 1 < TIR_LEVELS ? parallel : 1);
         if (cycles > longest) longest = cycles;
         sum += cycles;
+        cost->level_cycles[i] = cycles;
     }
-    return longest + rates->exposed_memory * (sum - longest) + rates->task * work->tasks / parallel +
-           rates->phase * work->phases + (parallel > 1 ? rates->join * shared : 0);
+    cost->cycles = longest + rates->exposed_memory * (sum - longest) + rates->task * work->tasks / parallel +
+                   rates->phase * work->phases + (parallel > 1 ? rates->join * shared : 0);
 }
 
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */
@@ -918,7 +920,7 @@ void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel,
     cost_work counted;
     cost_count(arena, &device->machine, kernel, work, &counted);
     for (int i = 0; i < count; i++) {
-        cost[i].cycles = cost_cycles(&device->machine, &counted, cost[i].threads);
+        cost_cycles(&device->machine, &counted, &cost[i]);
         cost[i].roof_cycles = roof_cycles(&device->machine, &counted, work, cost[i].threads);
     }
 }

@@ -37,8 +37,8 @@ typedef struct cost_work {
 /* cost.c: *work: the work of one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
 void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work);
-/* Cycles of a run on `threads` threads. */
-double cost_cycles(const tir_machine *machine, const cost_work *work, int threads);
+/* Cycles of a run on cost->threads threads. */
+void cost_cycles(const tir_machine *machine, const cost_work *work, target_cost *cost);
 
 /* target.cost, target.cycles_per_ns */
 void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,

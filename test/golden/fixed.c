@@ -23,10 +23,12 @@ static void fixed_schedule(const tir_machine *machine, int threads, tir_region *
 static dlc_status fixed_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                              lib_error *error) {
     cost_work work;
+    target_cost cost = {.threads = at_hand.threads};
     (void)device, (void)what, (void)error;
     if (kernel->params.count) return lib_fail(error, DLC_UNSUPPORTED, "a kernel of varying sizes");
     cost_count(text->arena, &at_hand.facts, kernel, NULL, &work);
-    lib_text_format(text, "cycles %.17g\n", cost_cycles(&at_hand.facts, &work, at_hand.threads));
+    cost_cycles(&at_hand.facts, &work, &cost);
+    lib_text_format(text, "cycles %.17g\n", cost.cycles);
     return DLC_OK;
 }
 
@@ -35,7 +37,7 @@ static void fixed_cost(target_device *device, lib_arena *arena, const tir_kernel
     cost_work counted;
     (void)device;
     cost_count(arena, &at_hand.facts, kernel, work, &counted);
-    for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand.facts, &counted, cost[i].threads);
+    for (int i = 0; i < count; i++) cost_cycles(&at_hand.facts, &counted, &cost[i]);
 }
 
 static dlc_status fixed_compile(target_device *device, const target_budget *budget, int count,
