@@ -123,9 +123,10 @@ generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test 
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)
 not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
-# What has threads, its own or the library's: of these programs those whose sources speak of them.
+# What has threads, its own or the library's: of these programs those whose sources speak of them, but for training_memory_test, which spends its
+# time on compiling large graphs (train_test runs steps on threads).
 of_threads   := $(filter $(addprefix test/,cpu/orc% cuda/async% cuda/batch% cuda/run% jit/% lib/pool% lib/memory% api/% onnx/host% onnx/runner% onnx/lists% onnx/states%),$(test_src))
-tsan_bins    := $(filter-out $(generated),$(patsubst %.c,$(OUT)/%,\
+tsan_bins    := $(filter-out $(generated) $(OUT)/test/api/training_memory_test,$(patsubst %.c,$(OUT)/%,\
                 $(shell grep -l 'pthread_create\|start_thread\|threads\|parallel_for\|background_compile' $(of_threads) /dev/null)))
 
 # examples/x.c, examples/x.cpp or examples/x/*.c; ocr reads .png files.
