@@ -552,7 +552,7 @@ void bench_build_backward(bench_builder *b) {
     derivative_of(b->problem.shape)->build(b);
 }
 
-/* ---- what the table of cases asks ---------------------------------------------------------------------------------------------------- */
+/* ---- functions of the table of cases (cases.c) ---------------------------------------------------------------------------------------------------- */
 
 static void build_loss_alone(bench_builder *b) {
     bench_case_result(b, bench_training_loss(b));

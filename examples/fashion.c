@@ -255,7 +255,7 @@ static void evaluate(const model *m, const pictures *p, bool mirror, float *scor
     }
 }
 
-/* Percent of what is held out. */
+/* Percent of the held-out pictures that the network names rightly. */
 static double accuracy(const model *m) {
     float *scores = allocate((size_t)held_out.count * CLASSES, sizeof *scores);
     int right = 0;

@@ -18,7 +18,10 @@
  * class, samples, shape rule and compute definition. Raises DLC_PARSE_ERROR or DLC_INVALID_ARGUMENT. */
 void graph_notation_define(graph_definition *definition, const char *shape, const char *expression);
 
-/* Interprets the expression for operands of symbolic sizes, by element type; if all fail, raises the error. Sets the operation and the
+/* The value of the first statement's elements on operands of these shapes, as an expression of g's pool: operand k is loaded from buffer k. */
+tir_expr graph_notation_value(graph *g, const graph_op *op, const graph_notation *n, const graph_shape *operand);
+
+/* notation_trial.c: interprets the expression for operands of symbolic sizes, by element type; if all fail, raises the error. Sets the operation and the
  * linearity of the row, if it is a map without attributes. Call it last. */
 void graph_notation_try(graph_definition *definition);
 

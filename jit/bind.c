@@ -162,8 +162,8 @@ static void take_front(jit_build *build, const graph *g, const int64_t *values, 
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }
 
-/* Takes the graph that keeps least for the backward sweep, if clearly less is then live at once: of a long chain of maps that are all computed again,
- * hardly less is, and neither scratch nor what kernels overwrite is counted. */
+/* Takes the graph that keeps the fewest bytes for the backward sweep, if its greatest number of bytes live at once is at least an eighth smaller. The
+ * margin is for what this number leaves out (kernels' scratch, updates in place); a long chain of maps, all of which are computed again, gains less. */
 static void keep_least(jit_build *build) {
     jit_build with = *build, without = *build;
     graph *kept = graph_keep_least(build->front ? &build->front->arena : build->work, build->bound);

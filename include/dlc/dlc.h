@@ -495,8 +495,8 @@ DLC_API void dlc_program_profile(dlc_program *program, int on);
  * arithmetic operations and bytes of inputs and outputs per second; if the target has a cost model, also the predicted time per run
  * (for kernels that have not run yet, too), and the share of the roofline: the minimum time for operations and bytes on this machine,
  * divided by the measured time. In programs with derivatives (dlc_gradient), "graph" and "bound" have labels `forward:`, `backward:` and `update:`
- * before what belongs there; "regions" and "profile" say it of each kernel, which may do the work of several, "profile" with the shares of each;
- * "regions" lists what a kernel keeps for the backward part, and "dot" frames the parts and draws these values in red. Free with
+ * before the nodes of each part; "regions" and "profile" name the part or parts that each kernel computes, and "profile" ends with each part's share of the
+ * time. "regions" lists the values that a kernel keeps for the backward part, and "dot" frames the parts and draws these values in red. Free with
  * dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
                                     const int *ranks, int input_count, char **text);

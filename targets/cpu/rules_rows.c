@@ -568,8 +568,8 @@ static int64_t bytes_read(const row_plan *p, const int *members, int count) {
 static bool reduces_in_turn(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     rules_access access[RULES_ACCESSES];
-    bool *reduced =
-        LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count); /* by stage: what it computes contains a reduction */
+    /* by stage: does its value depend on a reduction of these members? */
+    bool *reduced = LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count);
     for (int i = 0; i < count; i++) {
         const int s = members[i], loads = rules_accesses(r, s, access, RULES_ACCESSES);
         const bool reduces = r->region->stages.data[s].reduce > 0 && has_lanes(r, s);

@@ -31,8 +31,8 @@ static const char *register_place(emitter *e, uint32_t id, const tir_expr *index
     return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
-/* Text of a load from registers: of the thread's own, or the name of what a shuffle gave. The shuffle is a statement: operators of C that
- * leave an operand out (&&, ||, ?:) would make lanes skip it. guarded: the element may be outside of its buffer and is not used then, but all
+/* Text of a load from registers: the thread's own register, or a variable that holds the result of a shuffle. The shuffle is a statement of its
+ * own: as an operand of &&, || or ?:, which do not evaluate all operands, some lanes would skip it. guarded: the element may be outside of its buffer and is not used then, but all
  * lanes take part in the shuffle, so indices are clamped. */
 static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index, bool guarded) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
