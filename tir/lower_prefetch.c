@@ -74,8 +74,28 @@ static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, ti
     stmt->prefetch.write = walk->prefetch->tile && l->region->tensors.data[walk->prefetch->tensor].stage >= 0;
 }
 
-/* Prefetches the cache lines from the first to the last element that the later iteration loads, along the innermost dimension; if these are
- * too far apart (16 lines), only the first one's. */
+/* The number of elements of the slice from index `first` to `last`; 0: the slice is not contiguous, or its size is not constant. */
+static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
+    tir_lowering *l = walk->l;
+    const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
+    int64_t run = 1;
+    bool whole = true;
+    for (int d = rank - 1; d >= 0; d--) {
+        int64_t span, extent, stride;
+        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0) return 0;
+        if (span == 0) {
+            whole = whole && tir_is_const(l->pool, buffer->extent[d], &extent) && extent == 1;
+            continue;
+        }
+        if (!whole || !tir_is_const(l->pool, buffer->stride[d], &stride) || stride != run) return 0;
+        run *= span + 1;
+        whole = tir_is_const(l->pool, buffer->extent[d], &extent) && span + 1 == extent;
+    }
+    return run;
+}
+
+/* Prefetches the cache lines from the first to the last element that the later iteration loads, of a contiguous slice or along the innermost
+ * dimension; if these are too far apart (16 lines), only the first one's. */
 static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     tir_lowering *l = walk->l;
     tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
@@ -85,8 +105,9 @@ static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     prefetched_element(walk, load, axes, from, last, end);
     int64_t width, step = elements_of_line(walk);
     if (rank == 0) return;
+    width = run_length(walk, index, end, rank) - 1;
     /* the last chunk of a row may be shorter: lines beyond it are fetched unnecessarily */
-    width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
+    if (width < 0) width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
     if (width < 0 || width >= 16 * step) width = 0;
     for (int64_t at = 0; at <= width; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
 }
@@ -114,26 +135,6 @@ static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
             inner->var[at] = value;
         }
     }
-}
-
-/* The number of elements of the slice from index `first` to `last`; 0: the slice is not contiguous, or its size is not constant. */
-static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
-    tir_lowering *l = walk->l;
-    const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
-    int64_t run = 1;
-    bool whole = true;
-    for (int d = rank - 1; d >= 0; d--) {
-        int64_t span, extent, stride;
-        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0) return 0;
-        if (span == 0) {
-            whole = whole && tir_is_const(l->pool, buffer->extent[d], &extent) && extent == 1;
-            continue;
-        }
-        if (!whole || !tir_is_const(l->pool, buffer->stride[d], &stride) || stride != run) return 0;
-        run *= span + 1;
-        whole = tir_is_const(l->pool, buffer->extent[d], &extent) && span + 1 == extent;
-    }
-    return run;
 }
 
 /* The number of the current iteration of the first `count` loops, counted through the whole nest. Sets *parts to the number of iterations,

@@ -193,9 +193,12 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_SUB: return (price){real ? 1 : 0, 1};
     case TIR_MUL: return (price){real ? 1 : 0, real ? 1 : operand == DLC_I64 || operand == DLC_U64 ? 3 : 1.5};
     case TIR_FMA:
-    case TIR_MULADD:
+    case TIR_MULADD: return (price){1, 1};
     case TIR_DOT2_BF16:
-    case TIR_DOT4_U8I8: return (price){1, 1};
+    case TIR_DOT4_U8I8: {
+        const cpu_unit_work work = cpu_unit_work_of(c->machine, (tir_op)node->op);
+        return (price){work.multiplications, work.product};
+    }
     case TIR_MIN:
     case TIR_MAX: return (price){0, real ? 3 : 1};
     case TIR_CAST: {
@@ -210,7 +213,12 @@ static price price_of(const counter *c, tir_expr e) {
     }
 }
 
+static bool is_unit(const tir_node *node) {
+    return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8;
+}
+
 static double latency_of(const counter *c, tir_expr e) {
+    if (is_unit(tir_get(c->pool, e))) return c->rates->latency;
     price p = price_of(c, e);
     return p.fma > 1 ? 3 * c->rates->latency : p.fma > 0 ? c->rates->latency : p.vector;
 }
@@ -432,7 +440,7 @@ static void count_load(counter *c, tir_expr e, uint32_t mask) {
 
 /* Counts the operands of a dot-product unit, neighbours in memory, as one load. */
 static int first_operands(const tir_node *node) {
-    return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8 ? 3 : node->count;
+    return is_unit(node) ? 3 : node->count;
 }
 
 /* Operations per instruction give the peak rate of the kernel's arithmetic. */
@@ -452,6 +460,22 @@ static bool is_known_mask(const counter *c, const tir_node *node, uint32_t mask)
     return node->dtype == DLC_BOOL;
 }
 
+static uint32_t instance_of(const counter *c, int level) {
+    return level < 0 ? 1 : c->open[level].serial;
+}
+
+/* Instructions that prepare the operands of a dot-product unit, each once for all of its products: before the operand itself is counted. */
+static void count_preparation(counter *c, tir_expr e) {
+    const cpu_unit_work work = cpu_unit_work_of(c->machine, tir_op_of(c->pool, e));
+    for (int i = 0; i < 2; i++) {
+        const tir_expr operand = tir_operand(c->pool, e, 1 + i);
+        const int level = level_of(c, c->mask[operand]);
+        if (c->counted[operand] == instance_of(c, level)) continue;
+        const repeated done = times_done(c, c->mask[operand], level);
+        spend(c, level, 0, done.times * share_of(c, &done, DLC_I32) * work.prepare[i], 0, 0);
+    }
+}
+
 /* Counts the node and everything below it that was not yet counted at its level. */
 static void count_value(counter *c, tir_expr root) {
     mask_of(c, root);
@@ -463,9 +487,10 @@ static void count_value(counter *c, tir_expr root) {
         uint32_t mask = c->mask[e];
         if (node->op == TIR_CONST || node->op == TIR_VAR) continue;
         int level = level_of(c, mask);
-        uint32_t instance = level < 0 ? 1 : c->open[level].serial;
+        const uint32_t instance = instance_of(c, level);
         if (c->counted[e] == instance) continue;
         c->counted[e] = instance;
+        if (is_unit(node)) count_preparation(c, e);
         repeated done = times_done(c, mask, level);
         if (node->op == TIR_LOAD) {
             count_load(c, e, mask);

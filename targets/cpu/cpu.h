@@ -20,7 +20,9 @@ typedef struct cpu_features {
     bool sse41;
     /* vcvtph2ps, vcvtps2ph */
     bool f16c;
-    bool avx512bf16, avx512vnni;
+    bool avx512bf16;
+    /* vpdpbusd, of the widths of the level */
+    bool vnni;
 } cpu_features;
 
 #define CPU_IDLE_MACHINES 16

@@ -257,6 +257,7 @@ enum emit_tag {
     EMIT_PACK,
     EMIT_ROUND_CAST,
     EMIT_POSITIVE_CAST,
+    EMIT_WIDENED,
     EMIT_PICK,
     EMIT_PAIR
 };
@@ -347,6 +348,8 @@ LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef 
 LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *operands);
 LLVMValueRef emit_ldexp(emitter *e, LLVMValueRef x, LLVMValueRef n);
 LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool odd, bool is_signed);
+LLVMValueRef emit_dot_words(emitter *e, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- emit_cast.c */
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);

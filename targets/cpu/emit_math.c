@@ -238,7 +238,7 @@ LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef 
     return result;
 }
 
-/* ---- dot products of matrix units */
+/* ---- dot products of units */
 
 static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
@@ -275,7 +275,7 @@ static LLVMValueRef widen_lanes(emitter *e, LLVMValueRef x, int lanes) {
     int had = lanes_of(x);
     if (had == lanes) return x;
     LLVMTypeRef element = element_of(x);
-    LLVMValueRef zero = LLVMConstNull(LLVMVectorType(element, (unsigned)lanes)), index[16];
+    LLVMValueRef zero = LLVMConstNull(LLVMVectorType(element, (unsigned)lanes)), index[32];
     if (!had) return LLVMBuildInsertElement(e->builder, zero, x, LLVMConstInt(e->i32, 0, false), "");
     for (int i = 0; i < lanes; i++) index[i] = LLVMConstInt(e->i32, (unsigned)(i < had ? i : had), false);
     return LLVMBuildShuffleVector(e->builder, x, LLVMConstNull(LLVMTypeOf(x)), LLVMConstVector(index, (unsigned)lanes),
@@ -307,6 +307,28 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
         b = LLVMBuildBitCast(e->builder, b, pairs, "");
     }
     return first_lanes(e, emit_call(e, names[bf16][wide / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b}), lanes);
+}
+
+/* The even or the odd bytes of x, i32 or lanes of it, as pairs of words in each. */
+LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool odd, bool is_signed) {
+    int lanes = lanes_of(x);
+    LLVMTypeRef words = emit_vector_type(e->i16, lanes ? 2 * lanes : 2);
+    LLVMValueRef byte = emit_fill(e, e->i16, lanes ? 2 * lanes : 2, 8);
+    x = LLVMBuildBitCast(e->builder, x, words, "");
+    if (!odd && is_signed) x = LLVMBuildShl(e->builder, x, byte, "");
+    if (!odd && !is_signed) return LLVMBuildAnd(e->builder, x, emit_fill(e, e->i16, lanes ? 2 * lanes : 2, 0xff), "");
+    return is_signed ? LLVMBuildAShr(e->builder, x, byte, "") : LLVMBuildLShr(e->builder, x, byte, "");
+}
+
+/* acc + the sums of neighbouring products of words; acc, at most 16 lanes, 0 for scalars; a, b: twice as many words. */
+LLVMValueRef emit_dot_words(emitter *e, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
+    static const char *const names[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd",
+                                        "llvm.x86.avx512.pmaddw.d.512"};
+    int wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+    a = widen_lanes(e, a, 2 * wide);
+    b = widen_lanes(e, b, 2 * wide);
+    LLVMValueRef sums = emit_call(e, names[wide / 8], NULL, NULL, 2, (LLVMValueRef[]){a, b});
+    return LLVMBuildAdd(e->builder, acc, first_lanes(e, sums, lanes), "");
 }
 
 /* vscalefps: f32, at most 16 lanes. */

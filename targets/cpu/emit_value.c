@@ -271,11 +271,22 @@ static emit_value packed(emitter *e, int count, const tir_expr *operands) {
     return emit_remember(e, 5, key, group);
 }
 
-/* The dot product by the machine's instruction; llvm NULL: the machine has none for these lanes. */
+/* The even or the odd bytes of x, lanes of i32, as words. */
+static emit_value widened_bytes(emitter *e, emit_value x, bool odd, bool is_signed) {
+    uint64_t key[] = {EMIT_WIDENED, (uint64_t)(uintptr_t)x.llvm, odd, is_signed};
+    emit_value result;
+    if (emit_find(e, 4, key, &result)) return result;
+    emit_at(e, x.level);
+    result = x;
+    result.llvm = emit_widened_bytes(e, x.llvm, odd, is_signed);
+    return emit_remember(e, 4, key, result);
+}
+
+/* The dot product by the machine's instructions; llvm NULL: the machine has none for these lanes. */
 static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
-    bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.avx512vnni;
+    bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.x86;
     int count = op == TIR_DOT2_BF16 ? 2 : 4;
-    if (!unit || e->lanes > 16) return (emit_value){0};
+    if (!unit || e->lanes * 4 > e->device->machine.vector_bytes) return (emit_value){0};
     emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
     if (op == TIR_DOT2_BF16 &&
         !x[1].lanes) { /* the factors commute; only the last one may be a broadcast from memory */
@@ -284,9 +295,16 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
         x[2] = broadcast;
     }
     for (int i = 0; i < 3; i++) x[i] = emit_splat(e, x[i], e->lanes);
-    emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)};
+    emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)}, part[4];
+    const bool widened = op == TIR_DOT4_U8I8 && !e->features.vnni;
+    for (int i = 0; widened && i < 4; i++) part[i] = widened_bytes(e, x[1 + i / 2], i % 2, i / 2);
     emit_at(e, result.level);
-    result.llvm = emit_dot_unit(e, op, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm);
+    if (widened) {
+        LLVMValueRef even = emit_dot_words(e, e->lanes, x[0].llvm, part[0].llvm, part[2].llvm);
+        result.llvm = emit_dot_words(e, e->lanes, even, part[1].llvm, part[3].llvm);
+    } else {
+        result.llvm = emit_dot_unit(e, op, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm);
+    }
     return result;
 }
 

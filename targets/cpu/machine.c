@@ -190,12 +190,14 @@ void cpu_choose(target_device *device, const cpu_answers *answers) {
     snprintf(device->cpu, sizeof device->cpu, "%s", cpu);
     cpu_feature_set set = restrict_to(host, level == CPU_BASE && best == CPU_BASE ? CPU_AVX2 : level);
     write_features(device, set);
-    device->features = (cpu_features){.level = level,
-                                      .x86 = true,
-                                      .sse41 = has_all(set, CPU_SET(SSE41)),
-                                      .f16c = has_all(set, CPU_SET(F16C)),
-                                      .avx512bf16 = level == CPU_AVX512 && has_all(set, CPU_SET(AVX512BF16)),
-                                      .avx512vnni = level == CPU_AVX512 && has_all(set, CPU_SET(AVX512VNNI))};
+    device->features =
+        (cpu_features){.level = level,
+                       .x86 = true,
+                       .sse41 = has_all(set, CPU_SET(SSE41)),
+                       .f16c = has_all(set, CPU_SET(F16C)),
+                       .avx512bf16 = level == CPU_AVX512 && has_all(set, CPU_SET(AVX512BF16)),
+                       .vnni = level == CPU_AVX512 ? has_all(set, CPU_SET(AVX512VNNI))
+                                                   : level == CPU_AVX2 && has_all(set, CPU_SET(AVXVNNI))};
     tir_machine *m = &device->machine;
     int wide_ports = find_cpu(cpu)->wide_ports;
     m->vector_bytes = level == CPU_AVX512 ? 64 : level == CPU_AVX2 ? 32 : 16;
@@ -206,7 +208,7 @@ void cpu_choose(target_device *device, const cpu_answers *answers) {
     m->scales = level == CPU_AVX512;
     m->units = cpu_units;
     if (device->features.avx512bf16) m->unit_bits |= CPU_BF16_DOT;
-    if (device->features.avx512vnni) m->unit_bits |= CPU_U8I8_DOT;
+    m->unit_bits |= device->features.vnni ? CPU_U8I8_DOT : CPU_U8I8_WIDENED;
 }
 
 #if !defined(__x86_64__)

@@ -2,6 +2,9 @@
  * MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c; the loops
  * around the tile: rules_tile_loops.c. */
 #include "targets/cpu/rules_tile.h"
+#include "targets/cpu/units.h"
+
+#include <math.h>
 
 /* Relative cost of vectors along the rows of padded images: masks at the edges, whose steps vectors along channels skip. Measured over 30
  * convolutions: 1.0 to 1.2 for rows of 48 to 256 points, 1.2 to 1.5 for shorter ones. */
@@ -433,6 +436,14 @@ static void count_instructions(trial *a) {
     }
     if (!p->separate) choose_unit(r, a->s, t, a->access, a->count, p->m, a->pinned);
     if (!t->unit) return;
+    const cpu_unit_work work = cpu_unit_work_of(r->machine, t->unit->op);
+    if (work.registers > 1) {
+        const double share = r->machine->rates.fma / r->machine->rates.vector; /* most of them run on any port */
+        p->more_instructions = fmax(work.multiplications, work.product * share) - 1;
+        p->prepared = (int64_t)(work.prepare[1] * share);
+        p->prepared_rows = (int64_t)(work.prepare[0] * share);
+        p->operand_registers = work.registers;
+    }
     const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = tir_unit_width(t->unit);
     p->steps = p->steps / (double)extent * (double)(rules_round_up(extent, width) / width);
 }

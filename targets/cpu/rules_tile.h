@@ -79,6 +79,9 @@ typedef struct rules_tile_problem {
     /* Number of instructions on the multiplying ports that convert a loaded vector of the vector operand; that convert a broadcast
      * number. */
     int64_t prepared, prepared_rows;
+    /* a unit of several instructions: those of a product beyond one, as so many on the multiplying ports; registers of an operand; else 0 */
+    double more_instructions;
+    int64_t operand_registers;
     /* number of window points that are unrolled together */
     int64_t unrolled_points;
     /* number of neighbouring points along u from the first to the last of these */

@@ -47,6 +47,7 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);
     if (points > 1) return held + points + (pairs ? 1 : 0);
+    if (p->operand_registers > 1) return (held + 1) * p->operand_registers + 1; /* and a product */
     /* without fma, products are held until they are added, and the next broadcast is loaded beside them */
     int64_t registers = held + 1 + (r->machine->fma ? 0 : 3);
     if (pairs) registers += 2;                           /* the other row's broadcast, and a blend of both */
@@ -131,7 +132,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     const tir_rates *rates = &r->machine->rates;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
-    double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / rates->fma;
+    double fma = ((1 + p->more_instructions) * tile_vectors(r, p, height, used, t->lanes) + prepared) / rates->fma;
     double loads = (height + vectors * p->lines_per_load) / rates->operand;
     double stream = rates->panel_vector * vectors; /* the vector operand is streamed from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);

@@ -10,10 +10,10 @@
     .row_pairs = 1, .line = 64, .cores = 4, .scales = 1, .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT, .units = units
 #define AVX2                                                                                                          \
     .target = "cpu", .name = "haswell", .vector_bytes = 32, .vector_registers = 16, .fma = 1, .line = 64, .cores = 4, \
-    .units = units
+    .unit_bits = CPU_U8I8_WIDENED, .units = units
 #define SSE2                                                                                               \
     .target = "cpu", .name = "x86-64", .vector_bytes = 16, .vector_registers = 16, .line = 64, .cores = 4, \
-    .units = units
+    .unit_bits = CPU_U8I8_WIDENED, .units = units
 
 static const tir_unit units[] = {CPU_UNITS, {.name = NULL}};
 
