@@ -173,7 +173,11 @@ static void test_order(void **state) {
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }
-    for (int i = 0; i < 12; i++) assert_memory_equal(out[0][i], out[1][i], (size_t)(i + 1) * 16);
+    for (int i = 0; i < 12; i++) { /* the size that came first has kernels of its own, which may sum in another order */
+        double expected[48];
+        for (int k = 0; k < (i + 1) * 4; k++) expected[k] = out[0][i][k];
+        CLOSE(out[1][i], expected, (size_t)(i + 1) * 4, 1e-6);
+    }
 }
 
 /* ---- damage */
