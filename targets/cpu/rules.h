@@ -238,6 +238,8 @@ int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count)
 bool *rules_in_tile(rules *r, int owner);
 /* Is the stage a root, or do all stages in its root's loops run point by point, all but itself and the root being maps? */
 bool rules_simple_group(const rules *r, int stage);
+/* Does the family `blocks` take the root: is a contraction in its loops summed over blocks of the reduction? */
+bool rules_is_in_blocks(const rules *r, int root);
 
 rules_role rules_role_of(const rules *r, int stage);
 void rules_set_role(rules *r, const char *stage, rules_role role);

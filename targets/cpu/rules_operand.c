@@ -285,9 +285,15 @@ void rules_prepare_blocks(rules *r, int s, const rules_operand_tile *t) {
 static const rules_block_tile *block_tile_of(const rules *r, int root, int *sums) {
     for (uint32_t i = 0; i < r->block_tiles.count; i++) {
         *sums = rules_stage_named(r, r->block_tiles.data[i].stage);
-        if (*sums >= 0 && r->group[*sums].owner == root && *sums != root) return &r->block_tiles.data[i];
+        if (*sums >= 0 && r->group[*sums].owner == root && *sums != root)
+            return rules_simple_group(r, *sums) ? &r->block_tiles.data[i] : NULL;
     }
     return NULL;
+}
+
+bool rules_is_in_blocks(const rules *r, int root) {
+    int sums;
+    return block_tile_of(r, root, &sums) != NULL;
 }
 
 /* Axes of the stage except those of the tile, " b h". */
@@ -335,7 +341,7 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
 bool rules_blocks(rules *r, int root) {
     int sums = -1, *members;
     const rules_block_tile *b = block_tile_of(r, root, &sums);
-    if (!b || !rules_simple_group(r, sums)) return false;
+    if (!b) return false;
     const tir_stage *top = &r->region->stages.data[root], *stage = &r->region->stages.data[sums];
     int v = r->group[sums].label[b->tile.v], u = b->tile.u < 0 ? -1 : r->group[sums].label[b->tile.u];
     lib_text order, parallel;

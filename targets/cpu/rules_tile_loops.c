@@ -539,6 +539,7 @@ int64_t rules_columns_along(rules *r, int owner, int axis) {
 bool rules_tile(rules *r, int root) {
     int *members;
     const int count = rules_members(r, root, &members);
+    if (rules_is_in_blocks(r, root)) return false;
     for (int i = 0; i < count; i++)
         if (!rules_pointwise(r, members[i]) || rules_role_of(r, members[i]) == RULES_CUT_SUMS) return false;
     return r->region->stages.data[root].space > 0 && rules_tile_in(r, root, NULL);
