@@ -247,7 +247,7 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
     }
 }
 
-/* ---- copy x -> xs */
+/* ---- copy x -> xs, copy x -> xs as f32 */
 
 /* Makes `to` the region's output instead of `from`, which becomes internal. */
 void tir_take_output(tir_region *region, uint32_t from_id, uint32_t to_id) {
@@ -269,11 +269,40 @@ static int fold_of(tir_schedule_state *state, int s) {
     return s < 0 ? -1 : stage_at(state, s)->kind == TIR_FOLD ? s : stage_at(state, s)->fold;
 }
 
+/* Casts of loads of the tensor become loads of the widened copy. */
+static tir_expr replace_widened(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const load_replacement *r = user;
+    const tir_dtype to = tir_dtype_of(pool, rebuilt);
+    const tir_expr load = tir_op_of(pool, rebuilt) == TIR_CAST ? tir_operand(pool, rebuilt, 0) : 0;
+    (void)e;
+    if (!load || to != (tir_dtype)r->state->region->tensors.data[r->by_tensor].dtype) return rebuilt;
+    const tir_node node = *tir_get(pool, load);
+    if (node.op != TIR_LOAD || node.bits != r->tensor) return rebuilt;
+    tir_expr index[DLC_MAX_RANK];
+    const int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, load, d);
+    return tir_load(pool, r->by_tensor, to, rank, index, node.guarded ? tir_operand(pool, load, rank) : 0,
+                    node.guarded ? tir_cast(pool, to, tir_operand(pool, load, rank + 1)) : 0);
+}
+
+/* The dtype of the copy: `as f32` widens floats. */
+static tir_dtype copied_dtype(tir_schedule_state *state, lib_lexer *lexer, const tir_tensor *source) {
+    dlc_dtype to;
+    if (!lib_lexer_accept(lexer, "as")) return (tir_dtype)source->dtype;
+    const bool known = lib_dtype_parse(lib_lexer_name(lexer), &to);
+    if (!known || !lib_dtype_is_float(to) || !lib_dtype_is_float(source->dtype) || source->output ||
+        lib_dtype_size(to) <= lib_dtype_size(source->dtype))
+        tir_schedule_raise(state, "a copy `as` another dtype has a wider one, of a float that is no output");
+    return (tir_dtype)to;
+}
+
 static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "->");
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     tir_tensor source = state->region->tensors.data[t];
+    const tir_dtype dtype = copied_dtype(state, lexer, &source);
+    const bool widens = dtype != (tir_dtype)source.dtype;
     const char *names[DLC_MAX_RANK];
     const tir_axis *like[DLC_MAX_RANK];
     tir_axis axes[DLC_MAX_RANK];
@@ -297,16 +326,19 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage values = {.count = 1, .tensor = {t}};
     tir_new_tensors(state, at, &values, name);
     uint32_t copy = stage_at(state, at)->tensor[0];
+    state->region->tensors.data[copy].dtype = (dlc_dtype)dtype;
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         load_replacement r = {state, t, copy, NULL, 0};
         if (stage_at(state, (int)q)->removed || (int)q == at) continue;
         if (source.stage >= 0 && fold_of(state, source.stage) >= 0 &&
             fold_of(state, (int)q) == fold_of(state, source.stage))
             continue; /* a fold and its steps use each other's values of the same time step */
-        replace_in_stage(&r, stage_at(state, (int)q));
+        tir_rewrite_stage(state->region->pool, stage_at(state, (int)q), widens ? replace_widened : replace_load, &r);
     }
     if (source.output) tir_take_output(state->region, t, copy);
-    stage_at(state, at)->value[0] = tir_load(state->region->pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0);
+    tir_pool *pool = state->region->pool;
+    stage_at(state, at)->value[0] =
+        tir_cast(pool, dtype, tir_load(pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0));
 }
 
 /* ---- rfactor S.j n chunks|lanes -> S_p jr jt */

@@ -69,6 +69,7 @@ typedef enum rules_role {
     RULES_SCAN,    /* a cumulative fold, in blocks of one vector */
     RULES_BATCH,   /* a fold of tables, and its steps, in vectors along a free axis (rules_batch.c) */
     RULES_INSIDE,  /* its loops are scheduled together with those of the stage it is attached to (rules_operand.c) */
+    RULES_WIDENED, /* a root: a copy of an input in a wider dtype */
     RULES_LANES,   /* partial sums of products by lanes along a row: no register tile is chosen for it */
     RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_cache_blocks.c) */
     RULES_CUT_SUMS,  /* the sum over such blocks */
@@ -317,6 +318,12 @@ void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 /* Copies the broadcast input if its rows evict each other from L2 because they map to few sets; a cache line of the copy runs along the
  * reduction. */
 void rules_copy_rows(rules *r, int stage, const rules_operand_tile *tile);
+/* Does the stage multiply the tensor's elements, of 16 bits, as f32? */
+bool rules_widens(const rules *r, int stage, uint32_t tensor);
+/* Name of the vector operand if it is to be widened in panels; NULL: it is not. */
+const char *rules_widened_panels(rules *r, int stage, const rules_operand_tile *tile);
+/* Copies the broadcast operand, widened, if it comes from outside and many tiles would convert each element. */
+void rules_widen_rows(rules *r, int stage, const rules_operand_tile *tile);
 /* Are the rows of the broadcast operand read in short pieces that are distant in memory? */
 bool rules_rows_are_scattered(rules *r, int stage, int v, int u);
 /* Records that the stage reads `copy` in panels. */

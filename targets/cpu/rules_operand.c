@@ -5,7 +5,9 @@
  *   blocks    some rows after the others, all columns of each block, while the sums of all columns stay in cache: memory is read
  *             sequentially. If the operand exceeds L3, the next block is prefetched meanwhile
  * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel.
- * The broadcast operand is copied once if its rows map to few sets of a cache. */
+ * The broadcast operand is copied once if its rows map to few sets of a cache.
+ * Operands of 16 bits are widened to the products' f32 in such copies, where elements are used so often that converting each once is
+ * cheaper than in every tile: the vector operand, constant or not, in panels, the broadcast one as a whole. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
@@ -17,7 +19,8 @@ enum {
     SOME_ROWS = 16,  /* rows of a block if two tiles do; MANY_ROWS: if more do */
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
-    COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
+    COPY_USES = 512,     /* uses of a broadcast element from which on a copy pays */
+    WIDENED_TILES = 4    /* tiles that use an element from which on a widened copy pays: a conversion takes 2 or 3 instructions */
 };
 
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
@@ -72,20 +75,21 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     return o->points > 0;
 }
 
-/* The only vector operand: row-major, contiguous along v, and read by this stage alone. NULL: there is no such operand. */
+/* The only vector operand, read by this stage alone: row-major, and contiguous along v unless it is constant. NULL: there is no such
+ * operand. */
 static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
         if (access[i].stride[v] == 0) continue;
-        if (found || access[i].stride[v] != 1) return NULL;
+        if (found || (access[i].stride[v] != 1 && !r->region->tensors.data[access[i].tensor].constant)) return NULL;
         found = &access[i];
     }
     for (int i = 0; i < count; i++) /* a copy would have to serve both */
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
-    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->constant ||
-        tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
+    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->output || tensor->rank < 2 ||
+        !tir_layout_is_identity(&tensor->layout))
         return NULL;
     if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
         return NULL; /* the stage runs in the loops of another one: its result is not stored in memory */
@@ -145,17 +149,23 @@ static bool is_near(const rules *r, const operand_facts *o) {
     return o->bytes <= (double)r->machine->l2 / 2 || (o->row_bytes > 0 && o->row_bytes < (double)LONG_ROW);
 }
 
+/* Can panels of an operand be copied in the loops around the stage's tiles? */
+static bool may_have_panels(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    return rules_is_contraction(r, s) && !stage->predicate && stage->fold < 0 && rules_simple_group(r, s);
+}
+
 rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
     static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    if (!rules_is_contraction(r, s) || stage->predicate || stage->fold >= 0 || !rules_simple_group(r, s))
-        return RULES_OPERAND_IN_PLACE;
+    if (!may_have_panels(r, s)) return RULES_OPERAND_IN_PLACE;
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
     operand_facts o;
     double sharing, outer;
-    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o) || is_near(r, &o))
+    if (!operand || r->region->tensors.data[operand->tensor].constant || t->n <= t->nr ||
+        !describe(r, stage, operand, t->nr, &o) || is_near(r, &o))
         return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
     if (!count_sharing(r, stage, operand, t, &sharing, &outer)) return RULES_OPERAND_IN_PLACE;
@@ -169,6 +179,37 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     rules_operand_access best = c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) best = RULES_OPERAND_ROW_BLOCKS;
     return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
+}
+
+/* ---- operands of 16 bits */
+
+bool rules_widens(const rules *r, int s, uint32_t tensor) {
+    tir_pool *pool = r->region->pool;
+    tir_expr factor[2];
+    bool found = false;
+    if (!tir_sum_of_products(pool, &r->region->stages.data[s], &factor[0], &factor[1])) return false;
+    for (int f = 0; f < 2; f++) {
+        if (tir_op_of(pool, factor[f]) != TIR_CAST || tir_dtype_of(pool, factor[f]) != (tir_dtype)DLC_F32) continue;
+        const tir_node *load = tir_get(pool, tir_operand(pool, factor[f], 0));
+        found = found || (load->op == TIR_LOAD && load->bits == tensor &&
+                          (load->dtype == (tir_dtype)DLC_F16 || load->dtype == (tir_dtype)DLC_BF16));
+    }
+    return found;
+}
+
+const char *rules_widened_panels(rules *r, int s, const rules_operand_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    double sharing, outer;
+    if (t->u < 0 || !may_have_panels(r, s)) return NULL;
+    const rules_access *operand = vector_operand(r, s, t->v, access, count);
+    if (!operand || !rules_widens(r, s, operand->tensor) || !count_sharing(r, stage, operand, t, &sharing, &outer))
+        return NULL;
+    const bool pays = (double)((t->m + t->mr - 1) / t->mr) * sharing >= (double)WIDENED_TILES;
+    return tir_choose_yes(r->schedule, stage->name, "widen_panels", pays)
+               ? r->region->tensors.data[operand->tensor].name
+               : NULL;
 }
 
 /* ---- the broadcast operand */
@@ -247,13 +288,32 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
         !tir_choose_yes(r->schedule, stage->name, "copy_rows", true))
         return;
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
+    const bool widens = rules_widens(r, s, rows->tensor);
     int rank = tensor->rank;
-    rules_rewrite(r, "copy %s -> %s", tensor->name, copy);
+    if (widens) rules_set_role(r, copy, RULES_WIDENED);
+    rules_rewrite(r, "copy %s -> %s%s", tensor->name, copy, widens ? " as f32" : "");
     tir_dimension_names(r->arena, r->region, r->region->stages.data[rules_stage_named(r, copy)].tensor[0], names);
     lib_text parts;
     lib_text_init(&parts, r->arena);
     for (int d = 0; d < rank; d++) lib_text_format(&parts, d == dim ? "%s/%lld, " : "%s, ", names[d], (long long)block);
     rules_rewrite(r, "layout %s (%s%s%%%lld)", copy, parts.data, names[dim], (long long)block);
+}
+
+void rules_widen_rows(rules *r, int s, const rules_operand_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    if (!rules_is_contraction(r, s) || t->u < 0) return;
+    const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
+    const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
+    if (!rows || tensor->stage >= 0 || tensor->output || !rules_widens(r, s, rows->tensor)) return;
+    double uses = (double)lib_dtype_size(tensor->dtype) / rules_tensor_bytes(r, tensor);
+    for (int a = 0; a < stage->space + stage->reduce; a++) uses *= (double)rules_extent(r, &stage->axis[a]);
+    const bool pays = uses >= (double)(WIDENED_TILES * t->nr);
+    if (!tir_choose_yes(r->schedule, stage->name, "widen_rows", pays)) return;
+    const char *copy = rules_fresh_name(r, tensor->name, "_wide");
+    rules_set_role(r, copy, RULES_WIDENED);
+    rules_rewrite(r, "copy %s -> %s as f32", tensor->name, copy);
 }
 
 /* ---- blocks: rewrites */

@@ -110,8 +110,7 @@ static bool is_read_both_ways(int axis, const rules_access *access, int count) {
     return false;
 }
 
-/* Can the tensor itself get the layout: is it a constant without one? Stages that read it in another layout get copies. */
-static bool is_laid_out_in_place(const tir_tensor *tensor) {
+bool rules_is_laid_out_in_place(const tir_tensor *tensor) {
     return tensor->constant && tensor->stage < 0 && tir_layout_is_identity(&tensor->layout);
 }
 
@@ -154,7 +153,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     if (pack != t->pack) t->pack_copy = true;
     t->pack = pack;
     t->steps = steps;
-    t->steps_copy = steps != UINT32_MAX && !is_laid_out_in_place(&r->region->tensors.data[steps]);
+    t->steps_copy = steps != UINT32_MAX && !rules_is_laid_out_in_place(&r->region->tensors.data[steps]);
     t->unit = unit;
     t->unit_axis = a;
     return true;
@@ -263,7 +262,7 @@ static int64_t live_tiles(rules *r, int s, const rules_tile_shape *t, const rule
 static bool lies_with(const rules *r, const rules_access *access, int count, const rules_access *which, tir_expr axis,
                       rules_tile_shape *t) {
     if (t->pack == UINT32_MAX || t->pack_copy || which->tensor == t->pack) return false;
-    if (!is_laid_out_in_place(&r->region->tensors.data[which->tensor])) return false;
+    if (!rules_is_laid_out_in_place(&r->region->tensors.data[which->tensor])) return false;
     if (!lies_along(r, access, count, which, axis)) return false;
     for (int i = 0; i < TILE_WITH; i++) {
         if (t->with[i] != UINT32_MAX && t->with[i] != which->tensor) continue;
@@ -367,7 +366,7 @@ static bool takes_panels(trial *a, const rules_access *access) {
     if (known && a->t->pack == UINT32_MAX && (tensor->constant || access->stride[a->v] != 1) && !tensor->output &&
         lies_along(r, a->access, a->count, access, axis->var)) {
         a->t->pack = access->tensor;
-        a->t->pack_copy = !is_laid_out_in_place(tensor);
+        a->t->pack_copy = !rules_is_laid_out_in_place(tensor);
         return true;
     }
     return lies_with(r, a->access, a->count, access, axis->var, a->t);

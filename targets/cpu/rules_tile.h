@@ -190,6 +190,8 @@ bool rules_find_tile(rules *r, int s, rules_tile_shape *t);
 void rules_pin_tile(rules *r, int s, rules_tile_shape *t);
 /* The best tile of stage s that has its pinned choices, which are recorded; false: none. */
 bool rules_choose_tile(rules *r, int s, rules_tile_shape *t);
+/* Can the tensor itself get the layout: is it a constant without one? Stages that read it in another layout get copies. */
+bool rules_is_laid_out_in_place(const tir_tensor *tensor);
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
 
 /* rules_tile_loops.c */

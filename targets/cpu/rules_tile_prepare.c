@@ -52,13 +52,20 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 
-/* Lays out an operand for the tile, or a copy of the operand. */
+/* Lays out an operand for the tile, or a copy of the operand, which holds it as the tile multiplies it. */
 static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
+    const uint32_t tensor = tir_region_find_tensor(r->region, operand);
     if (copy) {
         const char *source = operand;
+        const bool widens = !t->unit && rules_widens(r, rules_stage_named(r, reader), tensor);
+        if (rules_is_laid_out_in_place(&r->region->tensors.data[tensor]))
+            pack_operand(r, rules_stage_named(r, reader), t, tensor);
         operand = rules_fresh_name(r, source, "_panels");
-        if (t->inside) rules_prepare_panels(r, reader, operand);
-        rules_rewrite(r, "copy %s -> %s", source, operand);
+        if (t->inside)
+            rules_prepare_panels(r, reader, operand);
+        else if (widens)
+            rules_set_role(r, operand, RULES_WIDENED);
+        rules_rewrite(r, "copy %s -> %s%s", source, operand, widens ? " as f32" : "");
     }
     pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
@@ -84,8 +91,14 @@ static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_sh
     const tir_stage *stage = &r->region->stages.data[s];
     operand_tile->n = rules_extent(r, &stage->axis[t->v]);
     operand_tile->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
-    if (t->pack != UINT32_MAX || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
-    rules_operand_access kind = rules_choose_operand_access(r, s, operand_tile);
+    if (t->pack_copy || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
+    const char *widened = rules_widened_panels(r, s, operand_tile);
+    if (t->pack != UINT32_MAX && !widened) return RULES_OPERAND_IN_PLACE;
+    rules_operand_access kind = RULES_OPERAND_PANELS;
+    if (widened)
+        operand_tile->operand = widened;
+    else
+        kind = rules_choose_operand_access(r, s, operand_tile);
     if (kind != RULES_OPERAND_PANELS) return kind;
     t->pack = tir_region_find_tensor(r->region, operand_tile->operand);
     t->pack_copy = t->inside = true;
@@ -121,6 +134,7 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
     if (rules_extent(r, &r->region->stages.data[s].axis[t->v]) < 0) return;
     pack_operands(r, name, t);
     if (kind == RULES_OPERAND_IN_PLACE && !t->unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
+    if (!t->unit) rules_widen_rows(r, rules_stage_named(r, name), &operand_tile);
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, t);
     rules_prepare_transposed(r, rules_stage_named(r, name), t);
 }
