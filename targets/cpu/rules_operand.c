@@ -20,7 +20,8 @@ enum {
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
     COPY_USES = 512,     /* uses of a broadcast element from which on a copy pays */
-    WIDENED_TILES = 4    /* tiles that use an element from which on a widened copy pays: a conversion takes 2 or 3 instructions */
+    WIDENED_TILES =
+        4 /* tiles that use an element from which on a widened copy pays: a conversion takes 2 or 3 instructions */
 };
 
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
@@ -88,8 +89,8 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
-    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->output || tensor->rank < 2 ||
-        !tir_layout_is_identity(&tensor->layout))
+    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->output ||
+        tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
     if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
         return NULL; /* the stage runs in the loops of another one: its result is not stored in memory */
