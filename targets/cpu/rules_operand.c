@@ -20,8 +20,7 @@ enum {
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
     COPY_USES = 512,     /* uses of a broadcast element from which on a copy pays */
-    WIDENED_TILES =
-        4 /* tiles that use an element from which on a widened copy pays: a conversion takes 2 or 3 instructions */
+    WIDENED_TILES = 4    /* tiles that use an element of 16 bits, from which on a widened copy pays */
 };
 
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
