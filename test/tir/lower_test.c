@@ -128,6 +128,10 @@ static const lower_case cases[] = {
      0},
     {"copy and layout", "region r\ninput x f32[6, 10]\nmap z f32 (i: 6, j: 10) = x[i, 9 - j]\noutput z\n",
      "rewrite:\n copy x -> xs\n layout xs (d1/4, i, d1%4)\nloops:\n at xs z.i\n", 0},
+    {"copy as a wider float, which other readers do not take",
+     "region r\ninput x f16[6, 10]\nmap z f32 (i: 6, j: 10) = cast.f32(x[i, 9 - j]) * cast.f32(x[i, j])\n"
+     "map y f16 (i: 6, j: 10) = x[i, j] * 2:f16\noutput z\noutput y\n",
+     "rewrite:\n copy x -> xs as f32\nloops:\n at xs z.i\n vec z.j\n", 0},
     {"arg-max and its value",
      "region r\ninput x f32[5, 9]\n"
      "reduce a (av: f32, at: i32) (i: 5 | j: 9) init {-inf:f32, 0:i32} = {select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), "
@@ -272,6 +276,10 @@ static const struct {
     {"inline sc", "is an output", NULL},
     {"copy q -> qs", "no tensor is called q", NULL},
     {"copy x -> mx", "name mx is taken", NULL},
+    {"copy x -> xs as f32", "has a wider one", NULL},
+    {"copy x -> xs as i64", "has a wider one", NULL},
+    {"copy x -> xs as float", "has a wider one", NULL},
+    {"copy sc -> xs as f64", "has a wider one", NULL},
     {"operand sm.i -> xs", "is no sum of products", NULL},
     {"operand C.k -> xs", "does not tell the factors apart", CONTRACTION},
     {"operand C.q -> xs", "has no axis q", CONTRACTION},
