@@ -7,6 +7,7 @@
  *     expand  C.i 68 -> io ii              axis i becomes two, io and ii of 68 points, in all stages that have it
  *     layout  w (j/48, k, j%48)            of a tensor's buffer
  *     copy    x -> xs                      the consumers read a copy instead, a stage of its own
+ *             x -> xs as f32               of a narrower float: instead of their casts to f32
  *     operand C.i -> xs [deviates zero*nonfinite]
  *                                          the factor of C's products that uses axis i becomes a map; deviating, C's predicate moves
  *                                          into it
