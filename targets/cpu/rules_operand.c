@@ -202,7 +202,7 @@ const char *rules_widened_panels(rules *r, int s, const rules_operand_tile *t) {
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     double sharing, outer;
-    if (t->u < 0 || !may_have_panels(r, s)) return NULL;
+    if (t->u < 0 || t->n <= t->nr || !may_have_panels(r, s)) return NULL; /* a single panel has no loop */
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
     if (!operand || !rules_widens(r, s, operand->tensor) || !count_sharing(r, stage, operand, t, &sharing, &outer))
         return NULL;
