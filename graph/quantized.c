@@ -299,7 +299,7 @@ static graph_id greatest(const visit *v, const quantized *x) {
 /* Most terms of a sum of products of differences of bytes: each product is below 2^16, so that sums fit i32. */
 enum { TERMS_MAX = 1 << 15 };
 
-/* Has the machine an instruction that adds products of u8 and i8 to i32? Without it, products of bytes are slower than those
+/* Has the machine a unit that adds products of u8 and i8 to i32? Without it, products of bytes are slower than those
  * of floats. */
 static bool multiplies_bytes(const visit *v) {
     return tir_machine_multiplies(v->machine, DLC_U8, DLC_I8, DLC_I32);

@@ -650,7 +650,7 @@ static void record_tile(rules *r, int s, rules_tile_shape *t) {
     if (t->fitting) tir_record_word(r->schedule, stage->name, "unit", 2, unit, t->unit != NULL);
     const int64_t n = rules_extent(r, &stage->axis[t->v]);
     if (n <= t->nr || n % t->nr == 0) return;
-    /* the model of tiles does not know what masks cost where they depend on a window's step, or stores by lanes */
+    /* rules_tile_size.c takes the narrower tile without a price where masks depend on a window's step, or lanes are stored one by one */
     if (t->peel) tir_doubt(r->schedule, stage->name, "tail", tails[0]);
     t->peel = tir_choose_word(r->schedule, stage->name, "tail", 2, tails, t->peel);
 }

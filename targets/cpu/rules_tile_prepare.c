@@ -85,7 +85,7 @@ static void copy_outputs(rules *r, int s) {
         rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
 }
 
-/* Chooses the order in which the tile reads a vector operand that is given at run time. */
+/* Chooses the order in which the tile reads a vector operand that is given at run time, or one of 16 bits that is widened in panels. */
 static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t,
                                                   rules_operand_tile *operand_tile) {
     const tir_stage *stage = &r->region->stages.data[s];

@@ -1,5 +1,5 @@
-/* Units of x86-64 processors: what sums a few products in each lane of a vector, one instruction or a few. CPU_UNITS: rows of a table of
- * tir_units. */
+/* Units of x86-64 processors: each adds a few products to each lane of a vector, in one instruction (vdpbf16ps, vpdpbusd) or in several
+ * (vpmaddwd and sums). CPU_UNITS: rows of a table of tir_units. */
 #ifndef TARGETS_CPU_UNITS_H
 #define TARGETS_CPU_UNITS_H
 
