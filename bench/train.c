@@ -505,15 +505,16 @@ static void attention_backward(bench_builder *b) {
                     dy = given(b, 4, dims, -1, 1), scale = dlc_scalar(b->graph, DLC_F32, 1 / sqrt((double)dims[3]));
     const dlc_value all = shaped(sums, 4, (int64_t[]){dims[0], dims[1], dims[2], 1}),
                     scores = dlc_mul(contracted(q, 3, k, 3), scale);
+    const bool causal = bench_flag(b->problem.shape, "causal");
+    const dlc_dim square[] = {{dims[2], NULL}, {dims[2], NULL}};
+    const dlc_value seen = dlc_le(dlc_iota(b->graph, DLC_I64, 2, square, 1), dlc_iota(b->graph, DLC_I64, 2, square, 0)),
+                    none = dlc_scalar(b->graph, DLC_F32, 0), along = sum_kept(dlc_mul(dy, y), 3),
+                    by_weight = contracted(dy, 3, v, 3);
     dlc_value weight = dlc_exp(dlc_sub(scores, all));
-    if (bench_flag(b->problem.shape, "causal")) {
-        const dlc_dim square[] = {{dims[2], NULL}, {dims[2], NULL}};
-        const dlc_value seen =
-            dlc_le(dlc_iota(b->graph, DLC_I64, 2, square, 1), dlc_iota(b->graph, DLC_I64, 2, square, 0));
-        weight = dlc_select(seen, weight, dlc_scalar(b->graph, DLC_F32, 0));
-    }
-    const dlc_value along = sum_kept(dlc_mul(dy, y), 3), by_weight = contracted(dy, 3, v, 3),
-                    d = dlc_mul(dlc_mul(weight, dlc_sub(by_weight, along)), scale);
+    if (causal) weight = dlc_select(seen, weight, none);
+    dlc_value d = dlc_mul(weight, dlc_sub(by_weight, along));
+    if (causal) d = dlc_select(seen, d, none);
+    d = dlc_mul(d, scale);
     bench_case_result(b, contracted(d, 3, k, 2));
     bench_case_result(b, contracted(d, 2, q, 2));
     bench_case_result(b, contracted(weight, 2, dy, 2));

@@ -4,6 +4,8 @@
 #include "graph/fuse.h"
 #include "graph/internal.h"
 
+#include <stdlib.h>
+
 graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name) {
     graph_region_builder builder = {.g = g};
     tir_pool *pool = LIB_NEW(arena, tir_pool);
@@ -272,6 +274,98 @@ static void remove_unneeded(tir_region *region) {
     for (uint32_t s = 0; s < region->stages.count; s++) region->stages.data[s].removed |= !n.needed[s];
 }
 
+static void add_graph_node(graph_region_builder *builder, const graph_node *node) {
+    lib_arena *arena = builder->region->arena;
+    graph_shape *result = LIB_NEW_ARRAY(arena, graph_shape, (size_t)node->results);
+    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, (size_t)node->results);
+    for (int k = 0; k < node->results; k++) result[k] = *graph_shape_of(builder->g, node->first + (graph_id)k);
+    graph_region_add_node(builder, node->op, node->inputs, node->input, node->attribute, node->results, result, tensor);
+    for (int k = 0; k < node->results; k++) graph_region_set(builder, node->first + (graph_id)k, tensor[k]);
+}
+
+/* ---- zeros ------------------------------------------------------------------------------------------------------
+ * A value that other regions computed may be known to be 0 at some positions: attention weights of masked keys, for instance. Reductions
+ * of this region need not visit these (tir/schedule.h, skip). */
+
+/* Nodes that move and map the elements of one value, all of which are known by positions and by values of other nodes. */
+typedef struct zero_search {
+    const graph *g;
+    lib_arena *arena;
+    lib_vec(uint32_t) nodes;
+    /* some of them depends on positions */
+    bool positions;
+} zero_search;
+
+enum { ZERO_NODES = 32 };
+
+static bool is_moved(const graph_node *node) {
+    return node->results == 1 && (node->op->class_ == GRAPH_MAP || node->op->class_ == GRAPH_INJECTIVE ||
+                                  node->op->structure == GRAPH_POSITIONS);
+}
+
+static int by_number(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Collects the nodes; false: too many. */
+static bool collect_moved(zero_search *s, graph_id value) {
+    const graph_node *node = graph_node_of(s->g, value);
+    const uint32_t number = (uint32_t)(node - s->g->nodes.data);
+    if (!is_moved(node)) return true;
+    for (uint32_t i = 0; i < s->nodes.count; i++)
+        if (s->nodes.data[i] == number) return true;
+    if (s->nodes.count == ZERO_NODES) return false;
+    lib_vec_push(s->arena, &s->nodes, number);
+    s->positions |= node->op->structure == GRAPH_POSITIONS;
+    for (int i = 0; i < node->inputs; i++)
+        if (node->input[i] && !collect_moved(s, node->input[i])) return false;
+    return true;
+}
+
+/* Tells the region of the value's zeros, if there are any. */
+static void know_zeros(graph_region_builder *builder, graph_id value) {
+    static const char *const names[DLC_MAX_RANK] = {"d0", "d1", "d2", "d3", "d4",  "d5",
+                                                    "d6", "d7", "d8", "d9", "d10", "d11"};
+    lib_arena *arena = builder->region->arena;
+    const graph *g = builder->g;
+    zero_search s = {.g = g, .arena = arena};
+    if (!collect_moved(&s, value) || !s.positions) return;
+    qsort(s.nodes.data, s.nodes.count, sizeof *s.nodes.data, by_number);
+    graph_region_builder moved = graph_region_start(arena, g, "zeros");
+    for (uint32_t i = 0; i < s.nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[s.nodes.data[i]];
+        for (int k = 0; k < node->inputs; k++) {
+            if (!node->input[k] || graph_region_tensor(&moved, node->input[k]) != GRAPH_NONE) continue;
+            if (graph_is_scalar_constant(g, node->input[k]))
+                graph_region_add_scalar(&moved, node->input[k]);
+            else
+                graph_region_add_input(&moved, node->input[k], false);
+        }
+        add_graph_node(&moved, node);
+    }
+    graph_region_finish(&moved);
+    const tir_region *from = moved.region;
+    const int stage = from->tensors.data[graph_region_tensor(&moved, value)].stage;
+    const tir_expr nonzero = tir_nonzero_condition(moved.region, stage);
+    if (!nonzero) return;
+    tir_region *region = builder->region;
+    const uint32_t id = graph_region_tensor(builder, value);
+    tir_expr *variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
+    tir_region_positions(region, id, names);
+    for (uint32_t i = 0; i < from->params.count; i++)
+        variables[tir_var_id(from->pool, from->params.data[i])] = region->params.data[i];
+    for (int a = 0; a < from->stages.data[stage].space; a++)
+        variables[tir_var_id(from->pool, from->stages.data[stage].axis[a].var)] = region->tensors.data[id].position[a];
+    region->tensors.data[id].nonzero = tir_import(region->pool, from->pool, nonzero, variables);
+}
+
+static bool has_contraction(const graph *g, const graph_region *region) {
+    for (uint32_t i = 0; i < region->node_count; i++)
+        if (g->nodes.data[region->nodes[i]].op->class_ == GRAPH_CONTRACT) return true;
+    return false;
+}
+
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user) {
     graph_region_builder builder = graph_region_start(arena, bound, region->name);
@@ -286,13 +380,10 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
         for (int k = 0; k < node->inputs; k++) /* constants of one element, which are not listed as inputs */
             if (node->input[k] && graph_region_tensor(&builder, node->input[k]) == GRAPH_NONE)
                 graph_region_add_scalar(&builder, node->input[k]);
-        graph_shape *result = LIB_NEW_ARRAY(arena, graph_shape, (size_t)node->results);
-        uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, (size_t)node->results);
-        for (int k = 0; k < node->results; k++) result[k] = *graph_shape_of(bound, node->first + (graph_id)k);
-        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, result,
-                              tensor);
-        for (int k = 0; k < node->results; k++) graph_region_set(&builder, node->first + (graph_id)k, tensor[k]);
+        add_graph_node(&builder, node);
     }
+    for (uint32_t i = 0; i < first_number && has_contraction(bound, region); i++)
+        know_zeros(&builder, region->inputs[i]);
     for (uint32_t i = 0; i < region->output_count; i++)
         tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);

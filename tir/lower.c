@@ -160,7 +160,8 @@ static bool is_leaf(const tir_stage_plan *plan, int node) {
 bool tir_lower_is_single_step(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);
-    if (stage->kind != TIR_REDUCE || !stage->merge[0] || stage->predicate || plan->unit || stage->fold >= 0)
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || stage->predicate || plan->counts || plan->unit ||
+        stage->fold >= 0)
         return false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         int64_t points;

@@ -708,15 +708,17 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
     return e;
 }
 
-static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, tir_expr *low, tir_expr *high,
-                       tir_expr *decided, int *decided_count) {
+/* Without the axis in it, a term holds throughout the loop, or nowhere: `any` cuts the loop to nothing where it holds at no point that is
+ * not open. */
+static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, bool any, tir_expr *low,
+                       tir_expr *high, tir_expr *decided, int *decided_count) {
     tir_pool *pool = pool_of(state);
     tir_op op = tir_op_of(pool, term);
     tir_expr var = state->region->stages.data[stage].axis[axis].var;
     if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
     tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
     int64_t coefficient = tir_coefficient(pool, difference, var);
-    if (coefficient == 0 && !tir_has_load(pool, difference, 0)) return;
+    if (coefficient == 0 && !any && !tir_has_load(pool, difference, 0)) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
@@ -728,8 +730,14 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
                                                       node_range(state, stage, state->plan[stage].root[a]).low),
                                               node_range(state, stage, state->plan[stage].root[a]).extent};
     rest = with_scalars(state, stage, rest, view);
-    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* the names still serve guards */
+    if (!rest || (coefficient == 0 && !any) || !box(state, stage, rest, view, &range))
+        return; /* the names still serve guards */
     tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
+    if (coefficient == 0) {
+        const tir_expr holds = tir_max(pool, tir_index(pool, 0), tir_add(pool, slack, tir_index(pool, 1)));
+        *high = tir_min(pool, *high, tir_mul(pool, tir_min(pool, holds, tir_index(pool, 1)), *high));
+        return;
+    }
     if (coefficient > 0)
         *high =
             tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
@@ -745,6 +753,9 @@ tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr
     tir_pool *pool = pool_of(state);
     tir_expr low = tir_index(pool, 0), high = state->plan[stage].extent[axis], terms[TERM_LIMIT];
     int count = tir_conjuncts(pool, state->region->stages.data[stage].predicate, terms, TERM_LIMIT);
-    for (int i = 0; i < count; i++) solve_term(state, stage, axis, terms[i], &low, &high, decided, decided_count);
+    for (int i = 0; i < count; i++)
+        solve_term(state, stage, axis, terms[i], false, &low, &high, decided, decided_count);
+    count = tir_conjuncts(pool, state->plan[stage].counts, terms, TERM_LIMIT);
+    for (int i = 0; i < count; i++) solve_term(state, stage, axis, terms[i], true, &low, &high, NULL, NULL);
     return (tir_span){low, tir_sub(pool, high, low)};
 }

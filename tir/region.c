@@ -83,14 +83,30 @@ uint32_t tir_region_input(tir_region *region, const char *name, dlc_dtype dtype,
     return id;
 }
 
+/* A variable for positions below `extent`. An empty axis has no position: any range is right. */
+static tir_expr position_variable(tir_region *region, const char *name, tir_expr extent) {
+    const int64_t high = tir_range(region->pool, extent).high;
+    return tir_var(region->pool, name, TIR_VAR_AXIS, TIR_INDEX, 0, high > 0 ? high - 1 : 0);
+}
+
+void tir_region_positions(tir_region *region, uint32_t input, const char *const *names) {
+    tir_tensor *t = &region->tensors.data[input];
+    for (int i = 0; i < t->rank; i++)
+        t->position[i] = position_variable(region, lib_arena_string(region->arena, names[i]), t->extent[i]);
+}
+
+tir_expr tir_nonzero_at(tir_region *region, uint32_t input, const tir_expr *index) {
+    const tir_tensor *t = &region->tensors.data[input];
+    return t->nonzero ? tir_substitute(region->pool, t->nonzero, t->rank, t->position, index) : 0;
+}
+
 static void add_axis(tir_region *region, tir_stage *stage, const char *name, const char *letter, int number,
                      tir_expr extent) {
     tir_axis *axis = &stage->axis[stage->space + stage->reduce];
     axis->name = name ? lib_arena_string(region->arena, name) : numbered_name(region->arena, letter, (size_t)number);
     axis->extent = extent;
     axis->id = region->axis_ids++;
-    int64_t high = tir_range(region->pool, extent).high; /* an empty axis has no value: any range is right */
-    axis->var = tir_var(region->pool, axis->name, TIR_VAR_AXIS, TIR_INDEX, 0, high > 0 ? high - 1 : 0);
+    axis->var = position_variable(region, axis->name, extent);
 }
 
 tir_stage *tir_region_stage(tir_region *region, tir_stage_kind kind, const char *name, int space,
@@ -277,6 +293,9 @@ static void hash_tensor(region_hasher *hasher, const tir_tensor *t) {
         hash_integer(hasher, t->layout.part[i].divisor);
         hash_integer(hasher, t->layout.part[i].modulus);
     }
+    if (!t->nonzero) return;
+    for (int i = 0; i < t->rank; i++) hash_expr(hasher, t->position[i]);
+    hash_expr(hasher, t->nonzero);
 }
 
 static void hash_stage(region_hasher *hasher, const tir_stage *stage) {

@@ -74,6 +74,10 @@ typedef struct tir_tensor {
     bool constant;
     /* arguments: bytes, less than an element's for constants that may lie anywhere; a packed copy is aligned to its elements */
     int32_t alignment;
+    /* inputs: elements at positions where the condition does not hold are 0 in every run, which schedules may use (`skip`); over
+     * `position`, a variable for each dimension. 0: nothing is known */
+    tir_expr nonzero;
+    tir_expr position[DLC_MAX_RANK];
 } tir_tensor;
 
 typedef struct tir_stage {
@@ -128,6 +132,12 @@ typedef struct tir_region {
 tir_region *tir_region_new(lib_arena *arena, tir_pool *pool, const char *name);
 /* Names are made unique (<name>1, <name>2, ...). */
 uint32_t tir_region_input(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent);
+/* Gives an input variables for its dimensions (tir_tensor.position), called names[0 ..], in which `nonzero` can be written. */
+void tir_region_positions(tir_region *region, uint32_t input, const char *const *names);
+/* The condition `nonzero` of an input at the position index[0 ..]; 0: nothing is known. */
+tir_expr tir_nonzero_at(tir_region *region, uint32_t input, const tir_expr *index);
+/* The condition on the axes of a map under which its value may be other than 0, by positions alone (schedule_where.c); 0: not known. */
+tir_expr tir_nonzero_condition(tir_region *region, int stage);
 /* Adds a stage with `space` axes of the given names and extents (names NULL: i0, i1, ...) and `reduce` further ones, without
  * values. The pointer is valid until the next stage is added. Axis variables: stage->axis[i].var. */
 tir_stage *tir_region_stage(tir_region *region, tir_stage_kind kind, const char *name, int space,

@@ -11,7 +11,7 @@
  *   sort   p i32 (b: 3, t: 9 | i: 9) key 32 x[b, i] = cast.i32(i)   by the key's low 32 bits
  *   map    st f32 in s (b: 3, t: 9, j: 4) = s[b, j] + x[t, b]
  *   next   s = st[b, t, 0]                         after the steps; the own axes' indices are 0 and stand for the axes
- *   tensor x stride(16, 1) align 64 constant layout (d0/8, d1, d0%8)
+ *   tensor x stride(16, 1) align 64 constant layout (d0/8, d1, d0%8) nonzero(i, j: j <= i)    input, 0 where j > i
  *   output D
  *
  * A stage with one value whose tensor has the stage's name states only the type. */
@@ -158,10 +158,23 @@ static void print_next(printer *p, const tir_stage *stage) {
     lib_text_add(p->text, "\n");
 }
 
+static void print_nonzero(printer *p, const tir_tensor *t) {
+    const uint32_t outer = p->scope.count;
+    lib_text_add(p->text, " nonzero(");
+    for (int i = 0; i < t->rank; i++) {
+        bind(p, t->position[i], tir_variable_of(&p->pool, t->position[i])->name);
+        lib_text_format(p->text, "%s%s", i ? ", " : "", name_of(p, t->position[i]));
+    }
+    lib_text_add(p->text, ": ");
+    print_expr(p, t->nonzero);
+    lib_text_add(p->text, ")");
+    p->scope.count = outer;
+}
+
 static void print_tensor(printer *p, uint32_t id) {
     const tir_tensor *t = &p->region->tensors.data[id];
     bool plain_layout = tir_layout_is_identity(&t->layout), aligned = t->alignment != (int32_t)lib_dtype_size(t->dtype);
-    if (plain_layout && !t->has_strides && !t->constant && !aligned) return;
+    if (plain_layout && !t->has_strides && !t->constant && !aligned && !t->nonzero) return;
     lib_text_format(p->text, "tensor %s", p->tensors[id]);
     if (t->has_strides) {
         lib_text_add(p->text, " stride(");
@@ -174,6 +187,7 @@ static void print_tensor(printer *p, uint32_t id) {
         lib_text_add(p->text, " layout ");
         tir_layout_print(p->text, &t->layout, dimension_names);
     }
+    if (t->nonzero) print_nonzero(p, t);
     lib_text_add(p->text, "\n");
 }
 
@@ -223,6 +237,8 @@ typedef struct parser {
     tir_region *region;
     /* the stage whose axes are in scope; or NULL */
     const tir_stage *stage;
+    /* whose `nonzero` is being read; NULL: none */
+    const tir_tensor *positions;
     tir_names names;
 } parser;
 
@@ -233,6 +249,9 @@ static tir_expr find_variable(void *user, const char *name) {
     for (uint32_t i = 0; i < p->region->params.count; i++)
         if (strcmp(tir_variable_of(p->region->pool, p->region->params.data[i])->name, name) == 0)
             return p->region->params.data[i];
+    for (int i = 0; p->positions && i < p->positions->rank; i++)
+        if (strcmp(tir_variable_of(p->region->pool, p->positions->position[i])->name, name) == 0)
+            return p->positions->position[i];
     return 0;
 }
 
@@ -481,6 +500,25 @@ static void parse_next(parser *p) {
     p->stage = NULL;
 }
 
+/* (i, j: condition) over positions in the tensor */
+static void parse_nonzero(parser *p, tir_tensor *t) {
+    const char *names[DLC_MAX_RANK];
+    if (t->stage >= 0) lib_lexer_raise(p->lexer, "only inputs have known zeros; %s is computed", t->name);
+    for (int i = 0; i < t->rank; i++) {
+        lib_lexer_expect(p->lexer, i ? "," : "(");
+        names[i] = lib_lexer_name(p->lexer);
+        for (int k = 0; k < i; k++)
+            if (strcmp(names[k], names[i]) == 0) lib_lexer_raise(p->lexer, "two axes are called %s", names[i]);
+    }
+    if (t->rank == 0) lib_lexer_expect(p->lexer, "(");
+    lib_lexer_expect(p->lexer, ":");
+    tir_region_positions(p->region, (uint32_t)(t - p->region->tensors.data), names);
+    p->positions = t;
+    t->nonzero = parse_expr(p, DLC_BOOL);
+    p->positions = NULL;
+    lib_lexer_expect(p->lexer, ")");
+}
+
 static void parse_tensor(parser *p) {
     tir_tensor *t = &p->region->tensors.data[parse_tensor_name(p)];
     for (;;) {
@@ -501,6 +539,8 @@ static void parse_tensor(parser *p) {
             t->constant = true;
         } else if (lib_lexer_accept(p->lexer, "layout")) {
             t->layout = tir_layout_parse(p->lexer, t->rank, dimension_names);
+        } else if (lib_lexer_accept(p->lexer, "nonzero")) {
+            parse_nonzero(p, t);
         } else {
             return;
         }

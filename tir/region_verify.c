@@ -14,6 +14,7 @@
  *   R12 parameters are distinct variables
  *   R13 no operator of loop IR: fma, units
  *   R14 a step stage belongs to an earlier fold
+ *   R16 only inputs have known zeros, told by their positions and parameters without loads
  *   R15 a sort has one value, at most as many ranks as elements, and a key of 1..64 bits; neither key nor value depends on the rank */
 #include "tir/region.h"
 
@@ -32,6 +33,8 @@ typedef struct verifier {
     bool axes, acc, other, is_next;
     /* it may use the axes below this one */
     int axis_limit;
+    /* whose positions it may use; NULL: none */
+    const tir_tensor *positions;
 } verifier;
 
 _Noreturn static void fail(const verifier *v, const char *what) {
@@ -53,6 +56,8 @@ static void check_variable(const verifier *v, tir_expr e) {
     if (v->stage >= 0 && v->axes)
         for (int i = 0; i < v->axis_limit; i++)
             if (stage_of(v)->axis[i].var == e) return;
+    for (int i = 0; v->positions && i < v->positions->rank; i++)
+        if (v->positions->position[i] == e) return;
     lib_raise(v->scope, DLC_INTERNAL, "region %s, %s: R7: variable %s is not one of its axes or parameters",
               v->region->name, v->name, tir_variable_of(v->pool, e)->name);
 }
@@ -62,7 +67,7 @@ static void check_load(const verifier *v, const tir_node *node) {
     const tir_tensor *t = &v->region->tensors.data[node->bits];
     require(v, node->count - (node->guarded ? 2 : 0) == t->rank, "R9: load with a wrong number of indices");
     require(v, node->dtype == (tir_dtype)t->dtype, "R9: load of another dtype than the tensor's");
-    require(v, v->stage >= 0, "R9: an extent loads");
+    require(v, v->stage >= 0, "R9: an extent or a condition of known zeros loads");
     if (t->stage < 0) return;
     const tir_stage *producer = &v->region->stages.data[t->stage];
     if (producer->removed)
@@ -150,6 +155,11 @@ static void check_tensor(verifier *v, uint32_t id) {
     tir_layout_verify(v->scope, &t->layout, t->name);
     require(v, !t->has_strides || (t->stage < 0 && tir_layout_is_identity(&t->layout)),
             "R5: strides on something other than an input with the identity layout");
+    if (!t->nonzero) return;
+    require(v, t->stage < 0, "R16: known zeros of something other than an input");
+    v->positions = t;
+    check_expr(v, t->nonzero, DLC_BOOL, "the condition of known zeros");
+    v->positions = NULL;
 }
 
 /* ---- stages */

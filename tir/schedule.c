@@ -24,7 +24,7 @@ static const struct {
     {"operand", TIR_D_OPERAND, true},  {"pipeline", TIR_D_PIPELINE, false},
     {"seed", TIR_D_SEED, true},        {"rank", TIR_D_RANK, true},
     {"merge", TIR_D_MERGE, true},      {"expand", TIR_D_EXPAND, true},
-    {"partial", TIR_D_PARTIAL, false},
+    {"partial", TIR_D_PARTIAL, false}, {"skip", TIR_D_SKIP, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -426,6 +426,20 @@ static void apply_partial(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "a number of iterations of at least 1 was expected");
 }
 
+/* skip O.kh : bounds of a reduction's loop by the points that count. */
+static void apply_skip(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *axis;
+    const int stage = dotted(state, lexer, &axis);
+    tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
+    const char *name = state->region->stages.data[stage].name;
+    if (!node->reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
+    state->plan[stage].counts = tir_skip_condition(state->region, stage);
+    if (!state->plan[stage].counts)
+        tir_schedule_raise(state, "no condition on positions alone makes points of %s add 0, or its results unused",
+                           name);
+    node->clip = true;
+}
+
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
  * loop reads; shared: each iteration of the loops inside that one fetches a part of it. If the reads are indexed by loaded values, these
  * are loaded ahead, too.
@@ -563,6 +577,7 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
     case TIR_D_UNIT: apply_unit(state, lexer); break;
     case TIR_D_PARTIAL: apply_partial(state, lexer); break;
+    case TIR_D_SKIP: apply_skip(state, lexer); break;
     case TIR_D_PIPELINE: apply_pipeline(state, lexer); break;
     default: apply_mark(state, kind, lexer); break;
     }

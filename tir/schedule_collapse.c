@@ -335,9 +335,27 @@ static void join_axes(collapsing *c, int s) {
     *stage_at(c, s) = stage;
 }
 
+/* The condition of known zeros, at positions along the joined dimensions. */
+static void join_positions(collapsing *c, uint32_t tensor, const tir_tensor *before, uint32_t pairs) {
+    tir_tensor *t = &c->region->tensors.data[tensor];
+    const char *names[DLC_MAX_RANK];
+    tir_expr to[DLC_MAX_RANK], rest = 0;
+    int joined = t->rank;
+    for (int i = 0; i < t->rank; i++) names[i] = tir_variable_of(c->pool, before->position[i])->name;
+    tir_region_positions(c->region, tensor, names);
+    for (int d = before->rank - 1; d >= 0; d--) {
+        const bool first = d == 0 || !(pairs >> (d - 1) & 1), last = d + 1 == before->rank || !(pairs >> d & 1);
+        if (last) rest = t->position[--joined];
+        to[d] = first ? rest : tir_rem(c->pool, rest, before->extent[d]);
+        if (!first) rest = tir_div(c->pool, rest, before->extent[d]);
+    }
+    t->nonzero = tir_substitute(c->pool, before->nonzero, before->rank, before->position, to);
+}
+
 static void join_dimensions(collapsing *c, uint32_t tensor) {
     uint32_t pairs = pairs_of_tensor(c, tensor);
     tir_tensor *t = &c->region->tensors.data[tensor];
+    const tir_tensor before = *t;
     int rank = 0;
     if (!pairs) return;
     for (int d = 0; d < t->rank; d++) {
@@ -349,6 +367,7 @@ static void join_dimensions(collapsing *c, uint32_t tensor) {
     if (rank < t->rank) t->constant = false;
     t->rank = rank;
     t->layout = tir_layout_identity(rank);
+    if (t->nonzero) join_positions(c, tensor, &before, pairs);
 }
 
 void tir_apply_collapse(tir_schedule_state *state) {

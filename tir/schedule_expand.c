@@ -135,8 +135,21 @@ static void divide_axis(expansion *x, int s) {
     stage->space++;
 }
 
+/* The condition of known zeros, at positions along the two dimensions that were d before. */
+static void divide_positions(expansion *x, tir_tensor *tensor, int d, const tir_tensor *before) {
+    const char *names[DLC_MAX_RANK];
+    tir_expr to[DLC_MAX_RANK];
+    for (int i = 0; i < tensor->rank; i++)
+        names[i] = tir_variable_of(x->pool, before->position[i > d ? i - 1 : i])->name;
+    tir_region_positions(x->region, (uint32_t)(tensor - x->region->tensors.data), names);
+    for (int i = 0; i < before->rank; i++) to[i] = tensor->position[i > d ? i + 1 : i];
+    to[d] = tir_add(x->pool, tir_mul(x->pool, to[d], tir_index(x->pool, x->factor)), tensor->position[d + 1]);
+    tensor->nonzero = tir_substitute(x->pool, before->nonzero, before->rank, before->position, to);
+}
+
 static void divide_dimension(expansion *x, tir_tensor *tensor, int d) {
     const tir_expr factor = tir_index(x->pool, x->factor);
+    const tir_tensor before = *tensor;
     const size_t after = (size_t)(tensor->rank - d);
     memmove(&tensor->extent[d + 1], &tensor->extent[d], after * sizeof *tensor->extent);
     memmove(&tensor->stride[d + 1], &tensor->stride[d], after * sizeof *tensor->stride);
@@ -145,6 +158,7 @@ static void divide_dimension(expansion *x, tir_tensor *tensor, int d) {
     tensor->stride[d] *= x->factor;
     tensor->layout = tir_layout_identity(++tensor->rank);
     tensor->constant = false;
+    if (tensor->nonzero) divide_positions(x, tensor, d, &before);
 }
 
 /* Marks the axis that `name` (stage.axis) names; raises if it cannot become two. */

@@ -81,6 +81,8 @@ typedef struct tir_stage_plan {
     /* While lowering, operand of a collective unit: elements from `zero_end` on along an axis are zero; 0: not required. */
     int zero_axis;
     tir_expr zero_end;
+    /* `skip`: a reduction's points that count; 0: all */
+    tir_expr counts;
     /* the result of tir_is_follower */
     bool follower;
     bool has_scope;
@@ -216,8 +218,8 @@ bool tir_is_follower(tir_schedule_state *state, int stage);
  * once (padded: of its domain and its layout's zero padding); NULL: they do. Called while these loops are open, after tir_stage_region. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* may two iterations see one point? */
-/* Bounds of a clipped reduction axis solved from the stage's predicate after eliminating everything that is not open. Terms that the
- * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
+/* Bounds of a clipped reduction axis solved from the stage's predicate, and from the points that count (`skip`), after eliminating
+ * everything that is not open. Terms of the predicate that the bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
 
 #endif

@@ -1,9 +1,17 @@
-/* where S : gives a reduction a predicate. If a condition on its axes makes the summand neutral (a select of 0 in a sum, of the
+/* where S : gives a reduction a predicate; skip S.k : bounds a loop of a reduction. If a condition on its axes makes the summand neutral (a select of 0 in a sum, of the
  * lowest value in a maximum, a factor 0 in a sum of products), the points where it holds can be skipped: once loops are clipped to the
  * other points, they are neither computed nor read. Examples: causal attention, triangular sums. The condition may compare
  * positions with a loaded value that is the same for all points of the reduction (the number of tokens in a cache, the length of a padded
- * sequence); it then becomes a comparison of indices (condition.c). */
+ * sequence); it then becomes a comparison of indices (condition.c).
+ *
+ * `where` takes the choice out of the summand, so that points where the predicate is false must be left out. `skip` leaves the summand as it
+ * is: points may be left out, since they add 0 or since nothing uses the result. So tiles are computed as a whole, or not at all. It also
+ * knows zeros of inputs (tir_tensor.nonzero), and sums that the map which reads them chooses not to use. */
+#include "tir/arith.h"
+#include "tir/readers.h"
 #include "tir/schedule_internal.h"
+
+#include <math.h>
 
 enum { MAX_CONDITIONS = 8, MAX_DEPTH = 4 };
 
@@ -17,6 +25,10 @@ typedef struct where {
     /* a condition, assumed to be `value` */
     tir_expr assumed;
     bool value;
+    /* zeros of inputs count, and their products */
+    bool zeros;
+    /* the tensor whose loads count */
+    uint32_t unread;
     /* some load of a map was replaced */
     bool expanded;
 } where;
@@ -87,10 +99,21 @@ static void add_condition(where *w, tir_expr condition) {
     if (w->count < MAX_CONDITIONS) w->condition[w->count++] = condition;
 }
 
-/* Collects conditions of selects, then their terms. */
+/* The condition under which an element that a load reads may be other than 0; 0: not known, or no load of an input. */
+static tir_expr nonzero_of(const where *w, tir_expr load) {
+    const tir_node node = *tir_get(w->pool, load);
+    tir_expr index[DLC_MAX_RANK];
+    if (node.op != TIR_LOAD || node.guarded || !w->region->tensors.data[node.bits].nonzero) return 0;
+    for (int i = 0; i < node.count; i++) index[i] = tir_operand(w->pool, load, i);
+    return tir_nonzero_at(w->region, (uint32_t)node.bits, index);
+}
+
+/* Collects conditions of selects and of zeros, then their terms. */
 static tir_expr collect(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
+    const tir_expr nonzero = w->zeros ? nonzero_of(w, e) : 0;
     if (tir_op_of(pool, e) == TIR_SELECT) add_condition(w, tir_operand(pool, e, 0));
+    if (nonzero) add_condition(w, nonzero);
     return rebuilt;
 }
 
@@ -104,13 +127,49 @@ static void collect_conditions(where *w, tir_expr value) {
     }
 }
 
-static tir_expr assume(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    const where *w = user;
-    return e == w->assumed || rebuilt == w->assumed ? tir_bool(pool, w->value) : rebuilt;
+/* 0 or -0 */
+static bool is_zero(const tir_pool *pool, tir_expr e) {
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_CONST) return false;
+    return node->dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)node->dtype)
+               ? tir_bits_to_f64(node->dtype, node->bits) == 0
+               : node->bits == 0;
 }
 
-static bool is_zero(tir_pool *pool, tir_expr e) {
-    return e == tir_int(pool, tir_dtype_of(pool, e), 0);
+/* Is 0 * factor 0? For floats it is NaN if the factor is infinite or NaN, which excess precision allows to ignore. */
+static bool is_annihilated(const where *w, tir_expr factor) {
+    const tir_node *node = tir_get(w->pool, factor);
+    return w->region->excess_precision || !lib_dtype_is_float((dlc_dtype)node->dtype) ||
+           (node->op == TIR_CONST && isfinite(tir_bits_to_f64(node->dtype, node->bits)));
+}
+
+/* Is a product 0 because one of its factors is? */
+static bool has_zero_factor(const where *w, tir_expr product) {
+    const tir_expr a = tir_operand(w->pool, product, 0), b = tir_operand(w->pool, product, 1);
+    return (is_zero(w->pool, a) && is_annihilated(w, b)) || (is_zero(w->pool, b) && is_annihilated(w, a));
+}
+
+/* Is the assumption a term of the condition, and false? */
+static bool excludes(const where *w, tir_expr condition) {
+    enum { TERMS = 2 * MAX_CONDITIONS };
+    tir_expr terms[TERMS];
+    const int count = tir_conjuncts(w->pool, condition, terms, TERMS);
+    for (int i = 0; i < count; i++)
+        if (terms[i] == w->assumed) return !w->value;
+    return condition == w->assumed && !w->value;
+}
+
+/* Is it, by the assumption, a zero of an input, or a product of a zero? */
+static bool is_known_zero(const where *w, tir_expr e) {
+    const tir_expr nonzero = nonzero_of(w, e);
+    if (nonzero) return excludes(w, nonzero);
+    return tir_op_of(w->pool, e) == TIR_MUL && has_zero_factor(w, e);
+}
+
+static tir_expr assume(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const where *w = user;
+    if (e == w->assumed || rebuilt == w->assumed) return tir_bool(pool, w->value);
+    return w->zeros && is_known_zero(w, rebuilt) ? tir_int(pool, tir_dtype_of(pool, rebuilt), 0) : rebuilt;
 }
 
 /* Whether the update leaves the state unchanged. */
@@ -120,10 +179,7 @@ static bool is_neutral(const where *w, tir_expr update) {
     tir_expr acc = tir_acc(pool, dtype, 0);
     if (update == acc) return true;
     tir_op op = tir_op_of(pool, update);
-    if (op == TIR_MULADD && tir_operand(pool, update, 2) == acc) { /* for floats 0 * inf would be NaN, not neutral */
-        bool zero = is_zero(pool, tir_operand(pool, update, 0)) || is_zero(pool, tir_operand(pool, update, 1));
-        return zero && (w->region->excess_precision || !lib_dtype_is_float((dlc_dtype)dtype));
-    }
+    if (op == TIR_MULADD && tir_operand(pool, update, 2) == acc) return has_zero_factor(w, update);
     if (op != TIR_ADD && op != TIR_MAX && op != TIR_MIN) return false;
     tir_expr a = tir_operand(pool, update, 0), b = tir_operand(pool, update, 1), lift = a == acc ? b : a;
     return (a == acc || b == acc) && lift == w->stage->initial[0] && (op != TIR_ADD || is_zero(pool, lift));
@@ -149,39 +205,134 @@ typedef struct choices {
     int count;
 } choices;
 
-static void find_choices(where *w, tir_expr update, choices *found) {
+/* Does a value not matter under the assumption with which it was rewritten? */
+typedef bool (*is_void)(const where *w, tir_expr value);
+
+static void find_choices(where *w, tir_expr value, is_void test, choices *found) {
     for (int i = 0; i < 2 * w->count; i++) {
         w->assumed = w->condition[i / 2];
         w->value = i % 2;
         const tir_expr on = tir_index_condition(w->pool, w->assumed, w->value);
-        if (!is_usable(w, on) || !uses_reduction(w, on) || holds_all(w->pool, found->predicate, on)) continue;
-        if (!is_neutral(w, tir_rewrite(w->pool, update, assume, w))) continue;
+        if (!is_usable(w, on) || holds_all(w->pool, found->predicate, on)) continue;
+        if (!w->zeros && !uses_reduction(w, on)) continue;
+        if (!test(w, tir_rewrite(w->pool, value, assume, w))) continue;
         found->condition[found->count] = w->assumed;
         found->value[found->count++] = !w->value;
         found->predicate = tir_and(w->pool, found->predicate, on);
     }
 }
 
-/* The conditions of the deciding select, in the reduction or in the maps that it reads; false: none. */
-static bool find_condition(where *w, choices *found) {
+/* The conditions of the deciding select, in the value of w->stage or in the maps that it reads, `depth` deep; false: none. */
+static bool find_void(where *w, is_void test, int depth, choices *found) {
+    tir_expr value = w->stage->value[0];
     *found = (choices){.predicate = tir_bool(w->pool, true)};
-    if (w->stage->kind != TIR_REDUCE || w->stage->count != 1) return false;
-    tir_expr update = w->stage->value[0];
-    for (int depth = 0; depth < MAX_DEPTH; depth++) {
-        collect_conditions(w, update);
-        find_choices(w, update, found);
+    for (; depth > 0; depth--) {
+        collect_conditions(w, value);
+        find_choices(w, value, test, found);
         if (found->count) return true;
         w->expanded = false;
-        update = tir_rewrite(w->pool, update, inline_map, w);
+        value = tir_rewrite(w->pool, value, inline_map, w);
         if (!w->expanded) return false;
     }
     return false;
+}
+
+static bool find_condition(where *w, choices *found) {
+    return w->stage->kind == TIR_REDUCE && w->stage->count == 1 && find_void(w, is_neutral, MAX_DEPTH, found);
 }
 
 tir_expr tir_where_condition(tir_region *region, int stage) {
     where w = {.region = region, .pool = region->pool, .stage = &region->stages.data[stage]};
     choices found;
     return find_condition(&w, &found) ? found.predicate : 0;
+}
+
+/* ---- skip */
+
+static bool is_zero_value(const where *w, tir_expr value) {
+    return is_zero(w->pool, value);
+}
+
+tir_expr tir_nonzero_condition(tir_region *region, int stage) {
+    enum { DEPTH = 16 };
+    where w = {.region = region, .pool = region->pool, .stage = &region->stages.data[stage], .zeros = true};
+    choices found;
+    if (w.stage->kind != TIR_MAP || w.stage->count != 1 || w.stage->fold >= 0) return 0;
+    if (!find_void(&w, is_zero_value, DEPTH, &found) || tir_has_load(region->pool, found.predicate, 0)) return 0;
+    return found.predicate;
+}
+
+/* The one map that reads stage s; -1: there is none, or something else reads s. */
+static int only_reader(const where *w, int s) {
+    const tir_tensor *t = &w->region->tensors.data[w->stage->tensor[0]];
+    int reader = -1;
+    if (t->output) return -1;
+    for (int q = 0; q < (int)w->region->stages.count; q++) {
+        const tir_stage *stage = &w->region->stages.data[q];
+        if (stage->removed || q == s || !tir_reads(w->region, q, s)) continue;
+        if (reader >= 0 || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return -1;
+        reader = q;
+    }
+    return reader;
+}
+
+typedef struct load_of {
+    uint32_t tensor;
+    tir_expr load;
+    int count;
+} load_of;
+
+static tir_expr find_load_of(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    load_of *search = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD || node->bits != search->tensor) return rebuilt;
+    search->load = e;
+    search->count += node->guarded ? 2 : 1;
+    return rebuilt;
+}
+
+static load_of loads_of(const where *w, tir_expr value, uint32_t tensor) {
+    load_of search = {.tensor = tensor};
+    tir_rewrite(w->pool, value, find_load_of, &search);
+    return search;
+}
+
+static bool is_unread(const where *w, tir_expr value) {
+    return loads_of(w, value, w->unread).count == 0;
+}
+
+/* The condition under which the map that reads stage s uses the value, over the axes of s; 0: always, or not known. */
+static tir_expr used_where(const where *w, int s) {
+    tir_pool *pool = w->pool;
+    const int reader = only_reader(w, s);
+    if (reader < 0) return 0;
+    where r = *w;
+    choices found;
+    r.stage = &w->region->stages.data[reader];
+    r.unread = w->stage->tensor[0];
+    const load_of read = loads_of(&r, r.stage->value[0], r.unread);
+    if (read.count != 1 || !find_void(&r, is_unread, 1, &found) || tir_has_load(pool, found.predicate, 0)) return 0;
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    int axes = 0;
+    for (int a = 0; a < w->stage->space; a++) {
+        from[axes] = tir_operand(pool, read.load, a);
+        to[axes] = w->stage->axis[a].var;
+        axes += tir_op_of(pool, from[axes]) == TIR_VAR;
+    }
+    const tir_expr used = tir_substitute(pool, found.predicate, axes, from, to);
+    for (int a = 0; a < r.stage->space; a++)
+        if (tir_uses(pool, used, r.stage->axis[a].var)) return 0;
+    return used;
+}
+
+tir_expr tir_skip_condition(tir_region *region, int stage) {
+    where w = {.region = region, .pool = region->pool, .stage = &region->stages.data[stage], .zeros = true};
+    choices found;
+    if (w.stage->kind != TIR_REDUCE || w.stage->count != 1) return 0;
+    tir_expr on = find_condition(&w, &found) ? found.predicate : tir_bool(region->pool, true);
+    const tir_expr used = used_where(&w, stage);
+    if (used) on = tir_and(region->pool, on, used);
+    return tir_is_true(region->pool, on) ? 0 : on;
 }
 
 /* ---- values that are not read any more */

@@ -393,6 +393,7 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     tir_schedule_add(r->schedule, "order %s:%s block row%s%s %s", b->part, other_axes(r, part, part->space, b),
                      u_name ? " " : "", u_name ? u_name : "", v_name);
     if (part->predicate) tir_schedule_add(r->schedule, "clip %s.row", b->part);
+    if (rules_skipped_axes(r, rules_stage_named(r, b->part))) tir_schedule_add(r->schedule, "skip %s.row", b->part);
     if (u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, u_name);
     tir_schedule_add(r->schedule, "vec %s.%s", b->part, v_name);
     if (t->fetch) tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);

@@ -195,6 +195,9 @@ bool rules_is_laid_out_in_place(const tir_tensor *tensor);
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
 
 /* rules_tile_loops.c */
+/* The axes of reduction s, as bits, whose loops can leave out iterations in which no point of a tile counts (`skip`): of triangular
+ * operands, or, if the condition is on results alone, all. 0: none. */
+uint32_t rules_skipped_axes(rules *r, int s);
 /* Attaches the reduction for which *t was chosen at the tile's loop, in registers, with vectors innermost. v_label, u_label: the tile's axes
  * of the root; u_label -1: none. */
 void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,

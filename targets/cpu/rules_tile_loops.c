@@ -39,12 +39,6 @@ static bool has_row_versions(const rules *r, int main, const rules_tile_shape *t
     return stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var);
 }
 
-/* Should the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand
- * takes at most half of L2. */
-static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
-    return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
-}
-
 /* May the loop over separate rows be outside of the loop over their vectors? Consecutive rows are contiguous in memory, although they share
  * no vectors. The loops around both must be tasks enough for all threads: a loop over rows with versions (padding) has to be inside of a
  * task. */
@@ -134,6 +128,52 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
+/* Bytes of a contiguous vector of `lanes` results that move from and to memory if the owner's values do not fit in L3: what it loads beside
+ * the sums, and its own lines, which are read before they are written. 0: they fit. */
+static double moved_bytes(rules *r, int owner, int main, int v, int64_t lanes) {
+    const tir_stage *stage = &r->region->stages.data[owner];
+    const tir_tensor *sums = &r->region->tensors.data[r->region->stages.data[main].tensor[0]];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, owner, access, RULES_ACCESSES);
+    double all = 0, moved = 0;
+    for (int i = 0; i < stage->count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[i]];
+        all += rules_tensor_bytes(r, tensor);
+        moved += 2 * (double)lib_dtype_size(tensor->dtype) * (double)lanes;
+    }
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (tensor == sums || access[i].stride[v] != 1) continue;
+        all += rules_tensor_bytes(r, tensor);
+        moved += (double)lib_dtype_size(tensor->dtype) * (double)lanes;
+    }
+    return all > (double)r->machine->l3 ? moved : 0;
+}
+
+/* Should the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand,
+ * which is read again for each tile of rows, takes at most half of L2. */
+static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
+    return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
+}
+
+/* May that pay although a part of the vector operand comes from L3? If sums are short and results go to memory, which takes longer by lines
+ * that are far apart. */
+static bool streams_results(rules *r, int owner, int main, const rules_tile_shape *t, int v) {
+    const tir_rates *rates = &r->machine->rates;
+    const double operand = rules_slice_bytes(r, main, t, true, t->v), near = (double)r->machine->l2 / 2;
+    const double panel = rules_slice_bytes(r, main, t, true, -1) * (double)t->nr * (1 - near / operand);
+    const double moved = moved_bytes(r, owner, main, v, t->nr) * (double)t->mr;
+    return operand <= (double)r->machine->l3 / 2 &&
+           panel / rates->bandwidth[2] < moved / rates->distant[3] - moved / rates->bandwidth[3];
+}
+
+/* Are rows of the owner's results whole pages apart, so that the lines of a column are in few sets of the caches? */
+static bool rows_share_sets(rules *r, int owner, int u) {
+    const tir_tensor *results = &r->region->tensors.data[r->region->stages.data[owner].tensor[0]];
+    const int64_t stride = rules_store_stride(r, owner, u);
+    return stride > 0 && stride * (int64_t)lib_dtype_size(results->dtype) % r->machine->page == 0;
+}
+
 /* The order of the loops over panels and over rows. */
 typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST } walk;
 
@@ -143,11 +183,15 @@ static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t
     const bool contraction = rules_is_contraction(r, main), many = u >= 0 && (m < 0 || m > t->mr);
     const bool may = many && (t->separate ? separate_first(r, top, v, u) : !has_row_versions(r, main, t));
     walk best = WALK_PANELS_FIRST;
-    if (may && rules_store_stride(r, owner, v) == 1 && (t->separate || rows_first(r, main, t)))
+    const bool ordered = may && rules_store_stride(r, owner, v) == 1;
+    const bool streamed = ordered && !t->separate && contraction && streams_results(r, owner, main, t, v);
+    if (ordered && (t->separate || rows_first(r, main, t) || (streamed && rows_share_sets(r, owner, u))))
         best = WALK_ROWS_FIRST;
     else if (contraction && panels_inside(r, top, main, t, v, u, (n + t->nr - 1) / t->nr))
         best = WALK_PANELS_INSIDE;
     if (!contraction) return best;
+    if (streamed && best != WALK_ROWS_FIRST)
+        tir_doubt(r->schedule, r->region->stages.data[main].name, "walk", orders[WALK_ROWS_FIRST]);
     return (walk)tir_choose_word(r->schedule, r->region->stages.data[main].name, "walk", may ? 3 : 2, orders,
                                  (int)best);
 }
@@ -195,14 +239,16 @@ typedef struct step_loop {
     const char *name;
     int64_t trips;
     bool serial;
+    /* whose points it goes through; -1: those of one block of an axis */
+    int axis;
 } step_loop;
 
 typedef lib_vec(step_loop) step_loops;
 
-static void add_step_loop(rules *r, step_loops *loops, const char *name, int64_t trips, bool serial) {
+static void add_step_loop(rules *r, step_loops *loops, const char *name, int64_t trips, bool serial, int axis) {
     enum { MANY = 1 << 24 };
     if (trips > MANY) trips = MANY;
-    lib_vec_push(r->arena, loops, ((step_loop){name, trips, serial}));
+    lib_vec_push(r->arena, loops, ((step_loop){name, trips, serial, axis}));
 }
 
 /* Adds the loops of those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
@@ -212,12 +258,12 @@ static void add_step_loops(rules *r, step_loops *loops, const tir_stage *stage, 
         const int64_t trips = rules_extent_limit(r, &stage->axis[a]);
         if (!(axes >> a & 1)) continue;
         if (t->unit && a == t->unit_axis) {
-            add_step_loop(r, loops, "s_o", (trips + tir_unit_width(t->unit) - 1) / tir_unit_width(t->unit), true);
+            add_step_loop(r, loops, "s_o", (trips + tir_unit_width(t->unit) - 1) / tir_unit_width(t->unit), true, a);
         } else if (t->blocks_axis > 0 && a == t->blocks_axis) {
-            add_step_loop(r, loops, "s_o", (trips + t->block - 1) / t->block, true);
-            add_step_loop(r, loops, "s_i", t->block, true);
+            add_step_loop(r, loops, "s_o", (trips + t->block - 1) / t->block, true, a);
+            add_step_loop(r, loops, "s_i", t->block, true, -1);
         } else {
-            add_step_loop(r, loops, stage->axis[a].name, trips, a != t->shared && !is_unrolled(r, stage, a, t));
+            add_step_loop(r, loops, stage->axis[a].name, trips, a != t->shared && !is_unrolled(r, stage, a, t), a);
         }
     }
 }
@@ -242,6 +288,32 @@ static void cut_long_sum(rules *r, const tir_stage *stage, const rules_tile_shap
         if (!loop->serial || loop->trips <= steps) continue;
         tir_schedule_add(r->schedule, "partial %s.%s %lld", stage->name, loop->name, (long long)steps);
         return;
+    }
+}
+
+uint32_t rules_skipped_axes(rules *r, int s) {
+    const double LEAST = 8; /* iterations, of which some can be worth leaving out */
+    const tir_stage *stage = &r->region->stages.data[s];
+    const uint32_t all = ((1u << stage->reduce) - 1) << stage->space;
+    const tir_expr counts = tir_skip_condition(r->region, s);
+    uint32_t axes = 0;
+    double steps = 1;
+    for (int a = stage->space; a < stage->space + stage->reduce && counts; a++) {
+        axes |= (uint32_t)tir_uses(r->region->pool, counts, stage->axis[a].var) << a;
+        steps *= (double)rules_known_extent(r, &stage->axis[a]);
+    }
+    if (!counts || steps < LEAST || !tir_choose_yes(r->schedule, stage->name, "skip", true)) return 0;
+    return axes ? axes : all;
+}
+
+/* Leaves out iterations in which no point of a tile counts. */
+static void skip_steps(rules *r, int s, const step_loops *loops) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    uint32_t axes = stage->predicate ? 0 : rules_skipped_axes(r, s);
+    for (uint32_t i = 0; i < loops->count; i++) {
+        const step_loop *loop = &loops->data[i];
+        if (loop->serial && loop->axis >= 0 && axes >> loop->axis & 1)
+            tir_schedule_add(r->schedule, "skip %s.%s", stage->name, loop->name);
     }
 }
 
@@ -272,6 +344,7 @@ static void order_tile(rules *r, int s, int v, int u, const rules_tile_shape *t)
     if (t->unit) lib_text_add(&order, " s_i");
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
     cut_long_sum(r, stage, t, &loops);
+    skip_steps(r, s, &loops);
 }
 
 void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,

@@ -356,8 +356,8 @@ static inline void gen_copy_dim(gen_value *to, const gen_value *from, int axis) 
 }
 
 /* Each axis of x is a batch, contracted or free. */
-static inline void add_dot_general(gen *g) {
-    TRY(gen_any(g, "if", 0), x);
+/* A contraction of value x with another operand, along random axes; -1: no room. */
+static inline int gen_contraction(gen *g, int x) {
     const gen_value v = gen_like(g, x);
     gen_value w = {.dtype = v.dtype};
     int64_t batch_x[DLC_MAX_RANK], batch_w[DLC_MAX_RANK], contract_x[DLC_MAX_RANK], contract_w[DLC_MAX_RANK];
@@ -369,14 +369,19 @@ static inline void add_dot_general(gen *g) {
         if (what >= 3) contract_x[contracted] = i, contract_w[contracted++] = w.rank, gen_copy_dim(&w, &v, i);
     }
     if (w.rank < 5 && !gen_one_in(g, 4)) gen_pick_dim(g, &w, w.rank), w.rank++;
-    if (gen_count(&w) > (double)g->largest) return;
-    TRY(gen_operand(g, &w), b);
+    if (gen_count(&w) > (double)g->largest) return -1;
+    TRY_ELSE(gen_operand(g, &w), b, -1);
     char result[32] = "";
     if (lib_dtype_is_narrow_float(v.dtype) && gen_one_in(g, 2)) strcpy(result, ", result=f32");
     if (v.dtype == DLC_I8 || v.dtype == DLC_U8) strcpy(result, ", result=i32");
-    gen_node(g, "dot_general(%s, %s, batch_x=%s, batch_w=%s, contract_x=%s, contract_w=%s%s)", NAME(x), NAME(b),
-             gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text,
-             gen_integers(contracted, contract_x).text, gen_integers(contracted, contract_w).text, result);
+    return gen_node(g, "dot_general(%s, %s, batch_x=%s, batch_w=%s, contract_x=%s, contract_w=%s%s)", NAME(x), NAME(b),
+                    gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text,
+                    gen_integers(contracted, contract_x).text, gen_integers(contracted, contract_w).text, result);
+}
+
+static inline void add_dot_general(gen *g) {
+    TRY(gen_any(g, "if", 0), x);
+    gen_contraction(g, x);
 }
 
 static inline void add_matmul(gen *g) {
@@ -815,6 +820,44 @@ static inline void add_recurrent(gen *g) {
              first ? "batch" : "steps", kind[0] == 'g' && gen_one_in(g, 2) ? ", linear_before_reset=true" : "");
 }
 
+/* A value that is 0 on one side of a diagonal, often a contraction's result, and contractions of it: causal attention and its derivatives,
+ * triangular matrices. */
+static inline void add_triangle(gen *g) {
+    if (g->setting.fill == FILL_SPECIAL && !g->setting.strict)
+        return; /* 0 times infinity may be left out (dlc_compile_options) */
+    TRY(gen_any(g, "if", 2), x);
+    int y = gen_one_in(g, 2) ? gen_contraction(g, x) : x;
+    if (y < 0 || g->value[y].rank < 2) y = x;
+    const gen_value v = gen_like(g, y);
+    const int rows = (int)gen_below(g, v.rank), columns = (rows + (int)gen_between(g, 1, v.rank - 1)) % v.rank;
+    const gen_value number = {.dtype = DLC_I32}, of_y = {.dtype = v.dtype};
+    char shape[256] = "", word[32];
+    case_bits shift = {{0}}, zero = {{0}};
+    size_t at = 0;
+    for (int d = 0; d < v.rank; d++)
+        at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%s", d ? ", " : "", v.text[d]);
+    TRY(gen_node(g, "iota(shape=[%s], axis=%d, dtype=i32)", shape, rows), row);
+    TRY(gen_node(g, "iota(shape=[%s], axis=%d, dtype=i32)", shape, columns), column);
+    lib_element_set_f64(DLC_I32, (char *)shift.bytes, (double)gen_between(g, -20, 20));
+    int from = row;
+    if (gen_one_in(g, 2)) {
+        TRY(gen_constant_of(g, &number, &shift), by);
+        from = gen_node(g, "add(%s, %s)", NAME(row), NAME(by));
+        if (from < 0) return;
+    }
+    TRY(gen_node(g, "%s(%s, %s)", gen_word(g, "le lt ge gt", word), NAME(column), NAME(from)), inside);
+    TRY(gen_constant_of(g, &of_y, &zero), none);
+    TRY(gen_node(g, "select(%s, %s, %s)", NAME(inside), NAME(y), NAME(none)), s);
+    int t = s;
+    if (gen_one_in(g, 2)) { /* the zeros of a factor */
+        TRY(gen_operand(g, &v), factor);
+        const bool floats = lib_dtype_is_float(v.dtype);
+        t = gen_node(g, "%s(%s, %s)", gen_word(g, floats ? "mul multiply_no_nan" : "mul", word), NAME(s), NAME(factor));
+    }
+    if (t >= 0) gen_contraction(g, t);
+    gen_contraction(g, s);
+}
+
 /* ---- the table */
 
 static const struct {
@@ -829,7 +872,7 @@ static const struct {
     {4, add_einsum},     {8, add_convolution}, {4, add_pool},         {3, add_window},    {5, add_attention},
     {4, add_ended},      {3, add_classes},     {6, add_layers},       {3, add_random},    {1, add_if},
     {1, add_while},      {2, add_dft},         {1, add_scan},         {1, add_recurrent}, {2, add_resize},
-    {3, add_rearranged}, {1, add_matrix},      {2, add_counted},      {20, add_sample},
+    {3, add_rearranged}, {1, add_matrix},      {2, add_counted},      {20, add_sample},   {4, add_triangle},
 };
 
 #endif

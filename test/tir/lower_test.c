@@ -11,6 +11,17 @@
 /* after the above */
 #include <cmocka.h>
 
+/* C, sums of products of x where `inside`, elsewhere of 0, and w. */
+#define TRIANGLE(axes, inside, of_c, operand, of_d, value)                                                            \
+    "region r excess\ninput x f32[20, 20]\ninput w f32[17, 20]\n"                                                     \
+    "map m f32 (" axes ") = select(" inside ", x[i, k], 0:f32)\n"                                                     \
+    "reduce C f32 (" of_c ") init 0:f32 = muladd(" operand ", w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+    "map D f32 (" of_d ") = " value "\noutput D\n"
+/* Tiles of C of four rows and eight columns. */
+#define TILE                                                                                                  \
+    "loops:\n split D.i 4 -> io ii balanced\n split D.j 8 -> jo ji mask\n order D: io jo ii ji\n at C D.jo\n" \
+    " order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
+
 typedef struct lower_case {
     const char *name, *region, *schedule;
     /* relative; 0: bitwise */
@@ -81,6 +92,35 @@ static const lower_case cases[] = {
      "reduce s f32 (i: 7 | j: 9) init 0:f32 where j <= i + 1 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
      "map z f32 (i: 7) = y[i] * 2:f32 + s[i]\noutput z\n",
      "rewrite:\n seed s\nloops:\n par z.i\n clip z.j\n", 1e-6},
+    {"products of a triangular operand, by rows",
+     TRIANGLE("i: 13, k: 17", "k <= i + 2", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     TILE " skip C.k\n", 1e-6},
+    {"products of a triangular operand, by columns",
+     TRIANGLE("k: 17, i: 13", "i < k", "i: 13, j: 20 | k: 17", "m[k, i]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     TILE " split C.k 4 -> ko ki mask\n order C: ko ki i j\n skip C.ko\n", 1e-6},
+    {"products of a band",
+     TRIANGLE("i: 13, k: 17", "k <= i + 2 && i <= k + 1", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20",
+              "C[i, j] * 2:f32"),
+     TILE " partial C.k 4\n skip C.k\n", 1e-6},
+    {"products of an operand with one element",
+     TRIANGLE("i: 13, k: 17", "k + 11 < i", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20", "C[i, j] + 1:f32"),
+     TILE " skip C.k\n", 0},
+    {"products that a triangle does not use",
+     TRIANGLE("i: 13, k: 17", "true", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20",
+              "select(j <= i + -3, C[i, j], 1:f32)"),
+     TILE " skip C.k\n", 1e-6},
+    {"products of a triangular operand that a triangle does not use",
+     TRIANGLE("i: 13, k: 17", "k <= i", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20",
+              "select(i < j, C[i, j], 1:f32)"),
+     TILE " skip C.k\n", 1e-6},
+    {"a sum of one product of an operand that is 0 behind its diagonal",
+     TRIANGLE("i: 13, k: 1", "i < 3", "i: 13, j: 20 | k: 1", "m[i, k]", "i: 13, j: 20", "C[i, j] + 1:f32"),
+     TILE " skip C.k\n", 0},
+    {"parts of products of a triangular operand",
+     TRIANGLE("i: 13, k: 17", "i <= k", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     "rewrite:\n rfactor C.k 4 chunks -> P block row\nloops:\n split C.i 4 -> io ii balanced\n order C: block io ii j\n"
+     " vec C.j\n unroll C.ii\n at P C.io\n order P: block row i j\n unroll P.i\n vec P.j\n skip P.row\n",
+     1e-6},
     {"a running sum in the place of its state",
      "region r\ninput x f32[3, 9]\ninput y f32[3]\nfold s f32 (i: 3 | t: 9) init y[i]\n"
      "map st f32 in s (i: 3, t: 9) = s[i] + x[i, t]\nnext s = st[i, t]\nmap z f32 (i: 3) = s[i] * 2:f32\noutput z\n",
@@ -249,6 +289,8 @@ static const struct {
     {"vec sm.j", "inexact reduction", NULL},
     {"vec sc.i sc.j", "runs inside vec loop i", NULL},
     {"clip sm.i", "only reduction axes", NULL},
+    {"skip sm.i", "i is not a reduction axis", NULL},
+    {"skip sm.j", "no condition on positions alone", NULL},
     {"at sc sc.i", "attached inside itself", NULL},
     {"at mx sm.i", "outside of that loop", NULL},
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},

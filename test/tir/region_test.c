@@ -1,5 +1,6 @@
 /* Regions: evaluation by definition against plain C, text round trip, verifier. */
 #include "tir/region.h"
+#include "tir/schedule.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -109,6 +110,68 @@ static void test_strided_input(void **state) {
     check(
         "region r\ninput x f32[2, 3]\nmap y f32 (i: 2, j: 3) = neg(x[i, j])\ntensor x stride(-6, -2) align 8\noutput y\n",
         "y", inputs, NULL, 2, (int64_t[]){2, 3}, expected);
+}
+
+/* Known zeros change nothing that is computed. */
+static void test_known_zeros(void **state) {
+    (void)state;
+    float x[6] = {1, 0, 0, 2, 3, 0}, expected[6] = {-1, -0.f, -0.f, -2, -3, -0.f};
+    void *inputs[] = {x};
+    check(
+        "region r\ninput x f32[2, 3]\nmap y f32 (i: 2, j: 3) = neg(x[i, j])\ntensor x nonzero(a, i: i <= a)\noutput y\n",
+        "y", inputs, NULL, 2, (int64_t[]){2, 3}, expected);
+}
+
+/* Conditions outside of which a map is 0, or a reduction adds nothing that is used; "": none. */
+static const struct {
+    const char *text, *stage, *condition;
+} zeros[] = {
+#define IN_ROWS "region r\ninput x f32[8, 9]\ninput y f32[8, 9]\n"
+#define EXCESS "region r excess\ninput x f32[8, 9]\ninput y f32[8, 9]\n"
+#define MASKED "map m f32 (i: 8, j: 9) = select(j <= i, x[i, j], 0:f32)\n"
+#define ROWS_OF(value) "map z f32 (i: 8, j: 9) = " value "\noutput z\n"
+#define SUMS_OF(factors) \
+    "reduce s f32 (i: 8 | j: 9) init 0:f32 = muladd(" factors ", acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+    {IN_ROWS ROWS_OF("select(j <= i, x[i, j], 0:f32)"), "z", "j < i + 1"},
+    {IN_ROWS ROWS_OF("select(j <= i, 0:f32, x[i, j])"), "z", "i < j"},
+    {IN_ROWS ROWS_OF("select(j <= i, x[i, j], 1:f32)"), "z", ""},
+    {IN_ROWS ROWS_OF("select(x[i, j] < 0:f32, x[i, j], 0:f32)"), "z", ""}, /* no condition on positions */
+    {IN_ROWS MASKED ROWS_OF("m[i, j] * -2:f32"), "z", "j < i + 1"},
+    {IN_ROWS MASKED ROWS_OF("m[i, j] * y[i, j]"), "z", ""}, /* y may be infinite */
+    {IN_ROWS MASKED ROWS_OF("m[i, j] * inf:f32"), "z", ""},
+    {EXCESS MASKED ROWS_OF("m[i, j] * y[i, j]"), "z", "j < i + 1"},
+    {EXCESS MASKED ROWS_OF("m[i, j] + y[i, j]"), "z", ""},
+    {IN_ROWS MASKED ROWS_OF("select(m[i, j] == 0:f32, 0:f32, m[i, j] * y[i, j])"), "z", "j < i + 1"},
+    {IN_ROWS MASKED ROWS_OF("m[i, j] * 2:f32") "tensor x nonzero(a, b: a < b)\n", "z", "j < i + 1 && i < j"},
+    {EXCESS SUMS_OF("x[i, j], y[i, j]") "output s\ntensor x nonzero(a, b: b < a + 4)\n", "s", "j < i + 4"},
+    {EXCESS SUMS_OF("x[i, 8 - j], y[i, j]") "output s\ntensor x nonzero(a, b: b < a + 4)\n", "s", "4 < i + j"},
+    {IN_ROWS SUMS_OF("x[i, j], y[i, j]") "output s\ntensor x nonzero(a, b: b < a + 4)\n", "s", ""},
+    {IN_ROWS SUMS_OF("x[i, j], y[i, j]") "map z f32 (i: 8) = select(i < 3, s[i], 0:f32)\noutput z\n", "s", "i < 3"},
+    {IN_ROWS SUMS_OF("x[i, j], y[i, j]") "map z f32 (i: 8) = select(i < 3, s[i], s[7 - i])\noutput z\n", "s", ""},
+    {IN_ROWS SUMS_OF("x[i, j], y[i, j]") "map z f32 (i: 8) = select(i < 3, s[i], 0:f32)\noutput z\noutput s\n", "s",
+     ""},
+};
+
+static void test_zeros(void **state) {
+    (void)state;
+    for (volatile size_t i = 0; i < sizeof zeros / sizeof *zeros; i++) {
+        fixture f;
+        lib_arena_init(&f.arena, &lib_libc_allocator, &f.scope);
+        if (LIB_ENTER(&f.scope)) {
+            tir_region *region = parse(&f, zeros[i].text);
+            const int stage = tir_region_find_stage(region, zeros[i].stage);
+            const tir_expr on = region->stages.data[stage].kind == TIR_MAP ? tir_nonzero_condition(region, stage)
+                                                                           : tir_skip_condition(region, stage);
+            lib_text text;
+            lib_text_init(&text, &f.arena);
+            if (on) tir_print_expr(&text, region->pool, on, NULL);
+            if (strcmp(text.length ? text.data : "", zeros[i].condition) != 0)
+                fail_msg("%zu: `%s`, expected `%s`", i, text.length ? text.data : "", zeros[i].condition);
+        } else {
+            fail_msg("%zu: %s", i, f.scope.error.message);
+        }
+        lib_arena_free(&f.arena);
+    }
 }
 
 /* State of two components: the greatest value and where it first stands; NaN counts as greatest. */
@@ -313,6 +376,11 @@ static void test_hash(void **state) {
     assert_false(
         same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\ntensor x align 64\noutput y\n"));
     assert_false(same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\n"));
+    const char *zeros_first =
+        "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\ntensor x nonzero(a: 1 < a)\noutput y\n";
+    assert_false(same_hash(base, zeros_first));
+    assert_true(same_hash(
+        zeros_first, "region r\ninput z f32[4]\nmap y f32 (i: 4) = z[i] + 1\ntensor z nonzero(b: 1 < b)\noutput y\n"));
 }
 
 static const struct {
@@ -341,6 +409,10 @@ static const struct {
      "R15: a sort has at most as many ranks"},
     {"region r\ninput x i32[4]\nsort y i32 (t: 4 | i: 4) key 65 x[i] = x[i]\n", "keys of 1 to 64 bits"},
     {"region r\nmap y f32 (i: 4) = 0\nnext q = y[t]\n", "unknown stage q"},
+    {"region r\nmap y f32 (i: 4) = 0\ntensor y nonzero(i: i < 2)\n", "only inputs have known zeros; y is computed"},
+    {"region r\ninput x f32[4, 4]\ntensor x nonzero(i, i: i < 2)\n", "two axes are called i"},
+    {"region r\ninput x f32[4, 4]\ntensor x nonzero(i: i < 2)\n", "expected ','"},
+    {"region r\ninput x f32[4]\ninput y f32[4]\ntensor x nonzero(i: y[i] < 2:f32)\n", "R9: an extent or a condition"},
     {"region r params(n: 1..64 x0)\n", "expected x and a number"},
     {"region r\ninput x f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n", "more than 12 dimensions"},
     {"region r\ninput x i32[4]\nscatter y i32 (i: 4, j: 2 | u: 4) init 0 at [cast.index(x[u])] = x[u]\n",
@@ -405,10 +477,11 @@ static void test_spoiled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contraction),    cmocka_unit_test(test_strided_input), cmocka_unit_test(test_arg_max),
-        cmocka_unit_test(test_predicate),      cmocka_unit_test(test_scatter),       cmocka_unit_test(test_sort),
-        cmocka_unit_test(test_cumulative_sum), cmocka_unit_test(test_recurrence),    cmocka_unit_test(test_builder),
-        cmocka_unit_test(test_hash),           cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_spoiled),
+        cmocka_unit_test(test_contraction), cmocka_unit_test(test_strided_input), cmocka_unit_test(test_known_zeros),
+        cmocka_unit_test(test_zeros),       cmocka_unit_test(test_arg_max),       cmocka_unit_test(test_predicate),
+        cmocka_unit_test(test_scatter),     cmocka_unit_test(test_sort),          cmocka_unit_test(test_cumulative_sum),
+        cmocka_unit_test(test_recurrence),  cmocka_unit_test(test_builder),       cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_spoiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
