@@ -268,11 +268,31 @@ static bool has_point_window(rules *r, int s) {
     return along && points && points == stage->reduce - 1 && !stage->predicate;
 }
 
+/* Is stage s a sum of products over points of neighbouring axes that are one sequence in memory for each operand (tokens of all sequences: the
+ * derivative by weights)? All operands are given at run time and stored in row-major order. */
+static bool sums_over_sequence(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    if (stage->reduce < 2 || stage->predicate) return false;
+    for (uint32_t t = 0; t < r->region->tensors.count; t++)
+        if (!tir_layout_is_identity(&r->region->tensors.data[t].layout)) return false;
+    for (int i = 0; i < count; i++) {
+        if (r->region->tensors.data[access[i].tensor].constant) return false;
+        for (int a = stage->space; a + 1 < stage->space + stage->reduce; a++) {
+            const int64_t inner = rules_extent(r, &stage->axis[a + 1]), step = access[i].stride[a + 1];
+            if (inner < 0 || step <= 0 || access[i].stride[a] != step * inner) return false;
+        }
+    }
+    return count > 0;
+}
+
 /* Merges neighbouring axes wherever accesses allow it: fewer, longer loops. Does nothing if the region has a contraction, whose axes its
- * tiles and layouts refer to, except a contraction with a point window. */
+ * tiles and layouts refer to, except one with a point window or over a sequence. */
 static void collapse_axes(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s))
+        if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s) &&
+            !sums_over_sequence(r, (int)s))
             return;
     const int before = count_axes(r->region);
     const size_t length = r->schedule->text.length;
