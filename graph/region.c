@@ -292,7 +292,7 @@ typedef struct zero_search {
     const graph *g;
     lib_arena *arena;
     lib_vec(uint32_t) nodes;
-    /* some of them depends on positions */
+    /* one of them depends on positions */
     bool positions;
 } zero_search;
 
@@ -333,6 +333,7 @@ static void know_zeros(graph_region_builder *builder, graph_id value) {
     if (!collect_moved(&s, value) || !s.positions) return;
     qsort(s.nodes.data, s.nodes.count, sizeof *s.nodes.data, by_number);
     graph_region_builder moved = graph_region_start(arena, g, "zeros");
+    moved.machine = builder->machine;
     for (uint32_t i = 0; i < s.nodes.count; i++) {
         const graph_node *node = &g->nodes.data[s.nodes.data[i]];
         for (int k = 0; k < node->inputs; k++) {
@@ -347,10 +348,11 @@ static void know_zeros(graph_region_builder *builder, graph_id value) {
     graph_region_finish(&moved);
     const tir_region *from = moved.region;
     const int stage = from->tensors.data[graph_region_tensor(&moved, value)].stage;
-    const tir_expr nonzero = tir_nonzero_condition(moved.region, stage);
-    if (!nonzero) return;
     tir_region *region = builder->region;
     const uint32_t id = graph_region_tensor(builder, value);
+    if (stage < 0 || from->stages.data[stage].space != region->tensors.data[id].rank) return;
+    const tir_expr nonzero = tir_nonzero_condition(moved.region, stage);
+    if (!nonzero) return;
     tir_expr *variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
     tir_region_positions(region, id, names);
     for (uint32_t i = 0; i < from->params.count; i++)
@@ -382,8 +384,8 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
                 graph_region_add_scalar(&builder, node->input[k]);
         add_graph_node(&builder, node);
     }
-    for (uint32_t i = 0; i < first_number && has_contraction(bound, region); i++)
-        know_zeros(&builder, region->inputs[i]);
+    const uint32_t known = has_contraction(bound, region) ? first_number : 0;
+    for (uint32_t i = 0; i < known; i++) know_zeros(&builder, region->inputs[i]);
     for (uint32_t i = 0; i < region->output_count; i++)
         tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);

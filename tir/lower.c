@@ -30,7 +30,7 @@ static bool has_separate_tail(tir_lowering *l, int s, int leaf) {
     return false;
 }
 
-/* Loop bounds of a clipped leaf, solved from the predicate; `all` if the leaf is an inner part of a split. Appends the terms of the
+/* Loop bounds of a clipped leaf, solved from the predicate and, with `skip`, from the points that count; `all` if the leaf is an inner part of a split. Appends the terms of the
  * predicate that hold throughout the loop to decided[*count ..]. */
 static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided,
                             int *count) {
@@ -39,7 +39,7 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
     const tir_axis_node *split = whole ? NULL : &plan->nodes.data[leaf->parent];
     if (!whole && (split->parent >= 0 || split->mode != TIR_TAIL_MASK || &plan->nodes.data[split->outer] != leaf))
         return all;
-    tir_span bounds = tir_clip_range(&l->state, s, leaf->axis, whole ? decided : NULL, count);
+    tir_span bounds = tir_clip_range(&l->state, s, leaf->axis, leaf->skip, whole ? decided : NULL, count);
     if (whole) return bounds;
     tir_expr factor = tir_index(l->pool, split->factor), low = tir_div(l->pool, bounds.low, factor);
     tir_expr high = tir_ceil_div(l->pool, tir_add(l->pool, bounds.low, bounds.extent), factor);
@@ -92,7 +92,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stmt **after = NULL, **behind = NULL;
     bool vector = false, pipeline = false;
     int64_t trips;
-    if (node->clip && node->reduce && node->kind != TIR_UNROLL)
+    if ((node->clip || node->skip) && node->reduce && node->kind != TIR_UNROLL)
         bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
     const tir_span all = bounds;
     if (node->partial && role == TIR_ROLE_UPDATE) bounds = open_part(l, s, k, all, &behind);

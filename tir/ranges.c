@@ -193,6 +193,15 @@ static bool clipped(const tir_schedule_state *state, int stage, int axis) {
     return false;
 }
 
+/* May loops of the axis have fewer iterations than the axis has points? */
+static bool shortened(const tir_schedule_state *state, int stage, int axis) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        if (plan->nodes.data[plan->order.data[i]].axis == axis && plan->nodes.data[plan->order.data[i]].skip)
+            return true;
+    return clipped(state, stage, axis);
+}
+
 tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
@@ -200,7 +209,7 @@ tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis) {
     int64_t one;
     bool open = tir_is_const(pool, range.extent, &one) && one == 1;
     if (!open && clipped(state, stage, axis) && !tir_node_value(state, stage, plan->root[axis])) {
-        tir_span clip = tir_clip_range(state, stage, axis, NULL, NULL);
+        tir_span clip = tir_clip_range(state, stage, axis, false, NULL, NULL);
         tir_span whole = node_range(state, stage, plan->root[axis]);
         int64_t low;
         if (tir_is_const(pool, whole.low, &low) && low == 0) return clip; /* nothing of the axis is open yet */
@@ -593,7 +602,7 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_ex
         return false;
     tir_expr reached =
         tir_add(pool, tir_mul(pool, padded_end(state, owner, owner_axis), factor), tir_index(pool, shift));
-    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !clipped(state, owner, owner_axis) &&
+    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !shortened(state, owner, owner_axis) &&
            !tir_tiles_overlap(state, owner, owner_axis);
 }
 
@@ -616,8 +625,8 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, ti
     if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, start, factor)), &shift) || shift != 0)
         return false;
     tir_expr reached = tir_mul(pool, tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent), factor);
-    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !clipped(state, owner, slow) &&
-           !clipped(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
+    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !shortened(state, owner, slow) &&
+           !shortened(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
            !tir_tiles_overlap(state, owner, fast) &&
            tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
 }
@@ -708,8 +717,8 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
     return e;
 }
 
-/* Without the axis in it, a term holds throughout the loop, or nowhere: `any` cuts the loop to nothing where it holds at no point that is
- * not open. */
+/* A term without the axis holds in all iterations of the loop or in none: with `any`, the loop has none if the term holds at no point of the
+ * axes that no open loop fixes. A term in which the axis stands in other ways than times a number bounds nothing. */
 static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, bool any, tir_expr *low,
                        tir_expr *high, tir_expr *decided, int *decided_count) {
     tir_pool *pool = pool_of(state);
@@ -720,6 +729,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     int64_t coefficient = tir_coefficient(pool, difference, var);
     if (coefficient == 0 && !any && !tir_has_load(pool, difference, 0)) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
+    if (any && tir_uses(pool, rest, var)) return;
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
     for (int a = 0; a < s->space + s->reduce; a++)
@@ -748,14 +758,14 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     if (decided && tir_is_const(pool, range.extent, &one) && one == 1) decided[(*decided_count)++] = term;
 }
 
-tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count) {
-
+tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, bool skip, tir_expr *decided,
+                        int *decided_count) {
     tir_pool *pool = pool_of(state);
     tir_expr low = tir_index(pool, 0), high = state->plan[stage].extent[axis], terms[TERM_LIMIT];
     int count = tir_conjuncts(pool, state->region->stages.data[stage].predicate, terms, TERM_LIMIT);
     for (int i = 0; i < count; i++)
         solve_term(state, stage, axis, terms[i], false, &low, &high, decided, decided_count);
-    count = tir_conjuncts(pool, state->plan[stage].counts, terms, TERM_LIMIT);
+    count = skip ? tir_conjuncts(pool, state->plan[stage].counts, terms, TERM_LIMIT) : 0;
     for (int i = 0; i < count; i++) solve_term(state, stage, axis, terms[i], true, &low, &high, NULL, NULL);
     return (tir_span){low, tir_sub(pool, high, low)};
 }

@@ -246,12 +246,12 @@ static tir_expr find_variable(void *user, const char *name) {
     parser *p = user;
     for (int i = p->stage ? p->stage->space + p->stage->reduce - 1 : -1; i >= 0; i--)
         if (strcmp(p->stage->axis[i].name, name) == 0) return p->stage->axis[i].var;
-    for (uint32_t i = 0; i < p->region->params.count; i++)
-        if (strcmp(tir_variable_of(p->region->pool, p->region->params.data[i])->name, name) == 0)
-            return p->region->params.data[i];
     for (int i = 0; p->positions && i < p->positions->rank; i++)
         if (strcmp(tir_variable_of(p->region->pool, p->positions->position[i])->name, name) == 0)
             return p->positions->position[i];
+    for (uint32_t i = 0; i < p->region->params.count; i++)
+        if (strcmp(tir_variable_of(p->region->pool, p->region->params.data[i])->name, name) == 0)
+            return p->region->params.data[i];
     return 0;
 }
 

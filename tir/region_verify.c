@@ -14,8 +14,8 @@
  *   R12 parameters are distinct variables
  *   R13 no operator of loop IR: fma, units
  *   R14 a step stage belongs to an earlier fold
- *   R16 only inputs have known zeros, told by their positions and parameters without loads
- *   R15 a sort has one value, at most as many ranks as elements, and a key of 1..64 bits; neither key nor value depends on the rank */
+ *   R15 a sort has one value, at most as many ranks as elements, and a key of 1..64 bits; neither key nor value depends on the rank
+ *   R16 only inputs have a condition of known zeros, over their positions and the region's parameters, without loads */
 #include "tir/region.h"
 
 typedef struct verifier {

@@ -196,9 +196,10 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
                           .reduce = whole.reduce};
     part.name = outer;
     part.clip = whole.clip; /* continues on the tiles */
+    part.skip = whole.skip;
     int outer_node = add_node(state, stage, part);
     part.name = inner;
-    part.clip = false;
+    part.clip = part.skip = false;
     int inner_node = add_node(state, stage, part);
     tir_axis_node *split = &plan->nodes.data[node];
     split->outer = outer_node;
@@ -206,7 +207,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     split->factor = factor;
     split->mode = (tir_split_mode)mode;
     split->full = full;
-    split->clip = false;
+    split->clip = split->skip = false;
     for (uint32_t i = 0; i < plan->order.count; i++)
         if (plan->order.data[i] == node) {
             lib_vec_push(state->arena, &plan->order, 0);
@@ -432,12 +433,17 @@ static void apply_skip(tir_schedule_state *state, lib_lexer *lexer) {
     const int stage = dotted(state, lexer, &axis);
     tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
     const char *name = state->region->stages.data[stage].name;
+    const tir_axis_node *split = node->parent < 0 ? NULL : &state->plan[stage].nodes.data[node->parent];
     if (!node->reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
+    if (node->kind == TIR_UNROLL || (split && (split->parent >= 0 || split->mode != TIR_TAIL_MASK ||
+                                               &state->plan[stage].nodes.data[split->outer] != node)))
+        tir_schedule_raise(state, "%s has bounds of its own: skip takes a whole axis, or the tiles of one (mask)",
+                           axis);
     state->plan[stage].counts = tir_skip_condition(state->region, stage);
     if (!state->plan[stage].counts)
         tir_schedule_raise(state, "no condition on positions alone makes points of %s add 0, or its results unused",
                            name);
-    node->clip = true;
+    node->skip = true;
 }
 
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
@@ -595,7 +601,10 @@ static void print_state(lib_text *text, const tir_schedule_state *state) {
             const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
             lib_text_format(text, " [%s%s%s%s%s%s]", node->name, node->reduce ? " reduce" : "",
                             node->kind == TIR_SERIAL ? "" : " ", tir_loop_kind_names[node->kind],
-                            node->parallel ? " par" : "", node->clip ? " clip" : "");
+                            node->parallel ? " par" : "",
+                            node->clip   ? " clip"
+                            : node->skip ? " skip"
+                                         : "");
             if (node->partial) lib_text_format(text, "/%lld", (long long)node->partial);
         }
         if (plan->at_stage >= 0)
@@ -758,7 +767,7 @@ static void check_collective(tir_schedule_state *state, int s) {
         if (leaf->outer >= 0 || leaf->fused >= 0)
             tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name,
                                plan->unit->name);
-        if (leaf->clip || leaf->parallel)
+        if (leaf->clip || leaf->skip || leaf->parallel)
             tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
         for (uint32_t q = 0; q < state->region->stages.count; q++)
             if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s &&
@@ -780,7 +789,7 @@ static void check_unit(tir_schedule_state *state, int s) {
     bool inside = false;
     if (leaf->outer >= 0)
         tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name, plan->unit->name);
-    if (leaf->clip || leaf->kind != TIR_SERIAL)
+    if (leaf->clip || leaf->skip || leaf->kind != TIR_SERIAL)
         tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
     for (uint32_t i = 0; i < plan->order.count; i++) {
         if (inside && plan->nodes.data[plan->order.data[i]].reduce)

@@ -53,8 +53,8 @@
  *     partial C.k 256                      each 256 iterations of k make a sum of their own, in the storage of C, which is then added to the
  *                                          result, in memory: errors grow with 256 + n/256 instead of with n
  *     clip    O.kh                         a reduction axis ends where the predicate becomes false; of a map: split where guards change
- *     skip    O.kh                         a reduction axis has only the iterations in which some point of the tile adds something other
- *                                          than 0 to a sum that is used; other points of the tile are computed with them
+ *     skip    O.kh                         a reduction's loop begins with the first and ends with the last iteration in which a point of the
+ *                                          tile adds something to a result that is used; a whole axis, or the tiles of a mask split
  *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
  *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
  *     prefetch y at C.k D.jo tile          the lines that iteration jo stores of y, or loads in other stages than C, are fetched row by
@@ -157,7 +157,7 @@ void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const ti
 
 /* The predicate that `where` would give a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
-/* The condition that `skip` would use: at other points a reduction adds 0, or its result is not used; 0: none. */
+/* The condition on positions that `skip` would use: at other points a reduction adds nothing, or its result is not used; 0: none. */
 tir_expr tir_skip_condition(tir_region *region, int stage);
 /* The condition, or its complement, with comparisons of a position and a loaded integer rewritten as comparisons of indices where possible:
  * equal for all values, also if sums wrap (condition.c). */

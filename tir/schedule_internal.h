@@ -38,6 +38,8 @@ typedef struct tir_axis_node {
     int alike;
     /* leaves */
     bool parallel, clip;
+    /* leaves: iterations are left out in which no point counts (tir_stage_plan.counts) */
+    bool skip;
     /* leaves: iterations of a reduction that make a partial result of their own; 0: all make one */
     int64_t partial;
     /* leaves: number of stages and of groups of the pipeline of this loop; 0: it has none */
@@ -218,8 +220,9 @@ bool tir_is_follower(tir_schedule_state *state, int stage);
  * once (padded: of its domain and its layout's zero padding); NULL: they do. Called while these loops are open, after tir_stage_region. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* may two iterations see one point? */
-/* Bounds of a clipped reduction axis solved from the stage's predicate, and from the points that count (`skip`), after eliminating
+/* Bounds of a reduction axis solved from the stage's predicate (`clip`) and, if `skip`, from the points that count, after eliminating
  * everything that is not open. Terms of the predicate that the bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
-tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
+tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, bool skip, tir_expr *decided,
+                        int *decided_count);
 
 #endif

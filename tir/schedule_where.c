@@ -1,12 +1,13 @@
-/* where S : gives a reduction a predicate; skip S.k : bounds a loop of a reduction. If a condition on its axes makes the summand neutral (a select of 0 in a sum, of the
+/* where S : gives a reduction a predicate. If a condition on its axes makes the summand neutral (a select of 0 in a sum, of the
  * lowest value in a maximum, a factor 0 in a sum of products), the points where it holds can be skipped: once loops are clipped to the
  * other points, they are neither computed nor read. Examples: causal attention, triangular sums. The condition may compare
  * positions with a loaded value that is the same for all points of the reduction (the number of tokens in a cache, the length of a padded
  * sequence); it then becomes a comparison of indices (condition.c).
  *
- * `where` takes the choice out of the summand, so that points where the predicate is false must be left out. `skip` leaves the summand as it
- * is: points may be left out, since they add 0 or since nothing uses the result. So tiles are computed as a whole, or not at all. It also
- * knows zeros of inputs (tir_tensor.nonzero), and sums that the map which reads them chooses not to use. */
+ * skip S.k : bounds a loop of a reduction by such a condition on positions. `where` takes the choice out of the summand, so that no point
+ * at which the predicate is false may be computed. `skip` leaves the summand as it is: these points may be left out, since they add nothing
+ * or since nothing uses the result, and those that share a tile with others are computed. It also knows zeros of inputs
+ * (tir_tensor.nonzero), and results that the map which reads them chooses not to use. */
 #include "tir/arith.h"
 #include "tir/readers.h"
 #include "tir/schedule_internal.h"
@@ -224,9 +225,11 @@ static void find_choices(where *w, tir_expr value, is_void test, choices *found)
 
 /* The conditions of the deciding select, in the value of w->stage or in the maps that it reads, `depth` deep; false: none. */
 static bool find_void(where *w, is_void test, int depth, choices *found) {
+    enum { GROWTH = 4096 }; /* of the pool, by inlining */
+    const uint32_t nodes = w->pool->nodes.count;
     tir_expr value = w->stage->value[0];
     *found = (choices){.predicate = tir_bool(w->pool, true)};
-    for (; depth > 0; depth--) {
+    for (; depth > 0 && w->pool->nodes.count - nodes < GROWTH; depth--) {
         collect_conditions(w, value);
         find_choices(w, value, test, found);
         if (found->count) return true;
@@ -332,7 +335,7 @@ tir_expr tir_skip_condition(tir_region *region, int stage) {
     tir_expr on = find_condition(&w, &found) ? found.predicate : tir_bool(region->pool, true);
     const tir_expr used = used_where(&w, stage);
     if (used) on = tir_and(region->pool, on, used);
-    return tir_is_true(region->pool, on) ? 0 : on;
+    return tir_is_true(region->pool, on) || tir_has_load(region->pool, on, 0) ? 0 : on;
 }
 
 /* ---- values that are not read any more */

@@ -298,8 +298,8 @@ typedef struct dlc_compile_options {
      * dlc_quantize_linear multiplies by 1/scale: at most one step from the result of floats (NaN aside). Factors and shifts for each channel behind a
      * contraction or convolution, as of a batch norm, become one factor and one shift, or part of the weights; factors of a contraction's
      * operands (numbers, sums by which rows are divided) are applied to its result: numbers may then overflow elsewhere. Products with
-     * a factor that a choice by positions makes 0 (triangular matrices, attention weights of keys that a query does not see) may be
-     * left out, even if the other factor is infinite or NaN */
+     * a factor that a choice by positions makes 0 (triangular matrices, attention weights of keys that a query does not see), and
+     * products of a sum that is multiplied by such a 0, may be left out, even if the other factor is infinite or NaN */
     bool no_excess_precision;
     /* The host's schedules for regions, in the form of the dump "schedule": sections headed by lines `region NAME:`
      * (regions of that name), `region #HASH:` or `region NAME #HASH:` (the region that computes exactly that, in any

@@ -854,6 +854,17 @@ static inline void add_triangle(gen *g) {
         const bool floats = lib_dtype_is_float(v.dtype);
         t = gen_node(g, "%s(%s, %s)", gen_word(g, floats ? "mul multiply_no_nan" : "mul", word), NAME(s), NAME(factor));
     }
+    if (t >= 0 && gen_one_in(g, 3)) { /* two dimensions become one */
+        const int joined = (int)gen_below(g, v.rank - 1);
+        at = 0;
+        for (int d = 0; d < v.rank; d++)
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s(%s)",
+                                   d == 0            ? ""
+                                   : d == joined + 1 ? "*"
+                                                     : ", ",
+                                   v.text[d]);
+        t = gen_node(g, "reshape(%s, shape=[%s])", NAME(t), shape);
+    }
     if (t >= 0) gen_contraction(g, t);
     gen_contraction(g, s);
 }

@@ -12,11 +12,14 @@
 #include <cmocka.h>
 
 /* C, sums of products of x where `inside`, elsewhere of 0, and w. */
-#define TRIANGLE(axes, inside, of_c, operand, of_d, value)                                                            \
-    "region r excess\ninput x f32[20, 20]\ninput w f32[17, 20]\n"                                                     \
-    "map m f32 (" axes ") = select(" inside ", x[i, k], 0:f32)\n"                                                     \
-    "reduce C f32 (" of_c ") init 0:f32 = muladd(" operand ", w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+#define TRIANGLE_WITH(stage, axes, inside, of_c, operand, factor, of_d, value)                                  \
+    "region r excess\ninput x f32[20, 20]\ninput w f32[17, 20]\n" stage "map m f32 (" axes ") = select(" inside \
+    ", x[i, k], 0:f32)\n"                                                                                       \
+    "reduce C f32 (" of_c ") init 0:f32 = muladd(" operand ", " factor                                          \
+    ", acc(0):f32) merge acc(0):f32 + other(0):f32\n"                                                           \
     "map D f32 (" of_d ") = " value "\noutput D\n"
+#define TRIANGLE(axes, inside, of_c, operand, of_d, value) \
+    TRIANGLE_WITH("", axes, inside, of_c, operand, "w[k, j]", of_d, value)
 /* Tiles of C of four rows and eight columns. */
 #define TILE                                                                                                  \
     "loops:\n split D.i 4 -> io ii balanced\n split D.j 8 -> jo ji mask\n order D: io jo ii ji\n at C D.jo\n" \
@@ -116,6 +119,17 @@ static const lower_case cases[] = {
     {"a sum of one product of an operand that is 0 behind its diagonal",
      TRIANGLE("i: 13, k: 1", "i < 3", "i: 13, j: 20 | k: 1", "m[i, k]", "i: 13, j: 20", "C[i, j] + 1:f32"),
      TILE " skip C.k\n", 0},
+    {"products of an operand in steps of four", /* the axis stands in a quotient, which bounds nothing */
+     TRIANGLE("i: 13, k: 17", "i <= k/4", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     TILE " skip C.k\n", 1e-6},
+    {"products of a triangular operand, the other computed for each tile",
+     TRIANGLE_WITH("map p f32 (k: 17, j: 20) = w[k, j] * 2:f32\n", "i: 13, k: 17", "i <= k", "i: 13, j: 20 | k: 17",
+                   "m[i, k]", "p[k, j]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     TILE " at p D.jo\n split C.k 4 -> ko ki mask\n order C: ko ki i j\n skip C.ko\n", 1e-6},
+    {"both computed for each tile",
+     TRIANGLE_WITH("map p f32 (k: 17, j: 20) = w[k, j] * 2:f32\n", "i: 13, k: 17", "k <= i", "i: 13, j: 20 | k: 17",
+                   "m[i, k]", "p[k, j]", "i: 13, j: 20", "C[i, j] * 2:f32"),
+     TILE " at p D.jo\n at m D.jo\n skip C.k\n", 1e-6},
     {"parts of products of a triangular operand",
      TRIANGLE("i: 13, k: 17", "i <= k", "i: 13, j: 20 | k: 17", "m[i, k]", "i: 13, j: 20", "C[i, j] * 2:f32"),
      "rewrite:\n rfactor C.k 4 chunks -> P block row\nloops:\n split C.i 4 -> io ii balanced\n order C: block io ii j\n"
@@ -291,6 +305,8 @@ static const struct {
     {"clip sm.i", "only reduction axes", NULL},
     {"skip sm.i", "i is not a reduction axis", NULL},
     {"skip sm.j", "no condition on positions alone", NULL},
+    {"split sm.j 4 -> a b balanced\nskip sm.a", "has bounds of its own", NULL},
+    {"split sm.j 4 -> a b mask\nskip sm.b", "has bounds of its own", NULL},
     {"at sc sc.i", "attached inside itself", NULL},
     {"at mx sm.i", "outside of that loop", NULL},
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},
