@@ -128,8 +128,9 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
-/* Bytes of a contiguous vector of `lanes` results that move from and to memory if the owner's values do not fit in L3: what it loads beside
- * the sums, and its own lines, which are read before they are written. 0: they fit. */
+/* Bytes that `lanes` contiguous results of the owner move between main memory and the core: each result is read, as a part of its line, and
+ * written, and the owner loads values at the same positions (a bias or a residual, but not the sums, which are in registers). 0: the owner's
+ * results and these operands together fit in L3. */
 static double moved_bytes(rules *r, int owner, int main, int v, int64_t lanes) {
     const tir_stage *stage = &r->region->stages.data[owner];
     const tir_tensor *sums = &r->region->tensors.data[r->region->stages.data[main].tensor[0]];
@@ -156,8 +157,8 @@ static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
 }
 
-/* May that pay although a part of the vector operand comes from L3? If sums are short and results go to memory, which takes longer by lines
- * that are far apart. */
+/* May the order of rows_first pay although a part of the vector operand comes from L3? It does if the results go to main memory and reading
+ * the panel again costs less than writing results by lines that are far apart, as it is with short sums. */
 static bool streams_results(rules *r, int owner, int main, const rules_tile_shape *t, int v) {
     const tir_rates *rates = &r->machine->rates;
     const double operand = rules_slice_bytes(r, main, t, true, t->v), near = (double)r->machine->l2 / 2;
