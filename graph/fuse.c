@@ -492,8 +492,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 
-/* Merges the cluster of `producer` into that of `user`, which reads it. The kind becomes that of the heavier of the two. */
-static void join(fuser *f, uint32_t producer, uint32_t user) {
+void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
     const fuse_join made = {producer, user, from->kind, to->kind};
@@ -573,8 +572,8 @@ static void try_attention(fuser *f, uint32_t index) {
         if (!first || is_read_elsewhere(f, scores, rows, NULL)) continue;
         if (path_around(f, rows, c, c) || path_around(f, scores, rows, c)) continue;
         graph_shape domain = f->clusters.data[c].domain, kept = kept_shape(chain);
-        join(f, e->producer, index);
-        join(f, first->producer, first->user);
+        graph_fuse_join(f, e->producer, index);
+        graph_fuse_join(f, first->producer, first->user);
         f->clusters.data[c].kind = CLUSTER_ATTENTION;
         f->clusters.data[c].domain = domain;
         f->clusters.data[c].rows = kept;
@@ -592,7 +591,7 @@ static void join_producers(fuser *f, uint32_t index) {
             const fuse_edge *e = &f->edges.data[i];
             uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[index];
             if (p == c || (f->clusters.data[p].kind >= CLUSTER_ROWS) != (pass == 0)) continue;
-            if (may_join(f, p, c, node, e) && !path_around(f, p, c, c)) join(f, e->producer, index);
+            if (may_join(f, p, c, node, e) && !path_around(f, p, c, c)) graph_fuse_join(f, e->producer, index);
         }
 }
 
@@ -647,7 +646,7 @@ static void join_rows(fuser *f) {
         if (p == c || producer->kind != CLUSTER_MAPS || consumer->kind != CLUSTER_MAPS) continue;
         if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) continue;
         if (!is_read_elsewhere(f, p, c, NULL) && reads_rows(f, p, c) && !path_around(f, p, c, c))
-            join(f, e->producer, e->user);
+            graph_fuse_join(f, e->producer, e->user);
     }
 }
 
@@ -765,6 +764,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
         form_clusters(&f);
         if (!machine) break;
         join_rows(&f);
+        if (costs) graph_fuse_join_sweeps(&f);
         give_maps(&f);
     } while (costs && graph_fuse_question_blocks(&f));
     if (machine && costs) {

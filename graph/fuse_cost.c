@@ -213,8 +213,16 @@ static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
     for (uint32_t i = 1; i < d->nodes.count; i++)
         if (d->part[i] != d->part[0]) return false; /* disconnected, because maps were moved out of it */
     bool few_rows = has_few_rows(d);
-    for (uint32_t j = 0; j < d->tree.count && d->count < DOUBTS_MAX; j++)
-        if (is_in_doubt(d, &d->tree.data[j], few_rows)) d->doubt[d->count++] = j;
+    uint32_t all = 0;
+    for (uint32_t j = 0; j < d->tree.count; j++) all += is_in_doubt(d, &d->tree.data[j], few_rows);
+    /* of too many, those between contractions first: most depends on them */
+    for (int pass = all > DOUBTS_MAX ? 0 : 1; pass < 2; pass++)
+        for (uint32_t j = 0; j < d->tree.count && d->count < DOUBTS_MAX; j++) {
+            const fuse_join *join = &d->tree.data[j];
+            const bool first = join->of_producer > CLUSTER_ROWS && join->of_user > CLUSTER_ROWS;
+            if ((all > DOUBTS_MAX && first != (pass == 0)) || !is_in_doubt(d, join, few_rows)) continue;
+            d->doubt[d->count++] = j;
+        }
     return d->count > 0;
 }
 

@@ -1,5 +1,5 @@
-/* Shared by the files of fusion: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_cost.c reconsiders
- * joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
+/* Shared by the files of fusion: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_sweep.c joins contractions of
+ * common matrices, fuse_cost.c reconsiders joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
 #ifndef GRAPH_FUSE_INTERNAL_H
 #define GRAPH_FUSE_INTERNAL_H
 
@@ -107,6 +107,11 @@ bool graph_fuse_is_view(const fuser *f, const graph_node *node); /* the result's
 /* The cluster for a node, of its kind and domain, but still without the node. */
 fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node);
 bool graph_fuse_is_impure(const fuser *f, uint32_t node);
+/* Merges the cluster of `producer` into that of `user`, which reads it. The kind becomes that of the heavier of the two. */
+void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user);
+
+/* fuse_sweep.c: joins contractions of matrices that others contract along either axis; these joins are in doubt. */
+void graph_fuse_join_sweeps(fuser *f);
 
 /* fuse_cost.c: undoes the joins in doubt that make kernels slower by the cost model. */
 void graph_fuse_question_joins(fuser *f);

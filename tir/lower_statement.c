@@ -441,10 +441,22 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
     load_state(l, s, index, scratch, acc);
 }
 
+/* Guard of a step that is stored in its fold's state, which has no room for what tiles overrun: neither in memory nor, along the state's own
+ * axes, in scratch. */
+static tir_expr state_guard(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    const bool memory = !tir_plan_of(l, stage->fold)->open;
+    tir_expr guard = 0;
+    for (int a = 0; a < stage->space; a++)
+        guard = axis_masks(l, s, a, !memory && a < tir_stage_of(l, stage->fold)->space, guard);
+    return memory ? in_box(l, s, false, guard) : guard;
+}
+
 /* Guard of a store of the current point. Scratch: only the conditions of inner mask splits. Memory: those of all mask splits and, for an
  * attached output, whose region may extend beyond its (padded) domain, the bounds of that domain; a root's tiles cover it exactly. */
 tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
+    if (tir_plan_of(l, s)->in_state) return state_guard(l, s);
     scratch = scratch && !tir_plan_of(l, s)->in_output;
     for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, scratch, guard);
     if (scratch) return guard;

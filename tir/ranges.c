@@ -411,8 +411,9 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* Derives the region of a follower, a step that only other followers and stages after the fold read, from the region of the step that it
- * reads at the same points, or at (a / B, a % B) for its axis a. */
+/* Derives the region of a follower, a step that only other followers and stages after the fold read, from the regions of the steps that it
+ * reads: along an axis a, by which or by (a / B, a % B) it indexes a step, it has the points of that step; along other axes, all. Steps
+ * that it indexes otherwise (it sums over their points, say) must be there as a whole. */
 typedef struct follower_search {
     tir_schedule_state *state;
     int stage;
@@ -431,38 +432,72 @@ static int remainder_index(const tir_pool *pool, tir_expr load, tir_expr var, in
     return -1;
 }
 
-static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_stage_plan *from, tir_expr var) {
+/* The points along axis `var` of the follower, by the region of the step from which it loads; low 0: the load is not indexed by the axis in a
+ * known way. Marks the dimensions that the axis indexes. */
+static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_span *from, tir_expr var, uint32_t *known) {
     int64_t divisor, one;
     for (int p = 0; p < tir_get(pool, load)->count; p++) {
         tir_expr at = tir_operand(pool, load, p);
-        if (at == var) return (tir_span){from->low[p], from->extent[p]};
+        if (at == var) {
+            *known |= 1u << p;
+            return from[p];
+        }
         if (tir_op_of(pool, at) != TIR_DIV || tir_operand(pool, at, 0) != var ||
-            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from->extent[p], &one) ||
+            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from[p].extent, &one) ||
             one != 1)
             continue;
         int q = remainder_index(pool, load, var, divisor);
-        tir_expr low = tir_mul(pool, from->low[p], tir_index(pool, divisor));
-        if (q >= 0) return (tir_span){tir_add(pool, low, from->low[q]), from->extent[q]};
+        tir_expr low = tir_mul(pool, from[p].low, tir_index(pool, divisor));
+        if (q < 0) continue;
+        *known |= 1u << p | 1u << q;
+        return (tir_span){tir_add(pool, low, from[q].low), from[q].extent};
     }
     return (tir_span){0, 0};
 }
 
+static void follower_region(tir_schedule_state *state, int stage, tir_span *region);
+
 static void follow_load(void *user, tir_expr load) {
     follower_search *search = user;
     tir_schedule_state *state = search->state;
+    tir_pool *pool = pool_of(state);
     const tir_stage *stage = &state->region->stages.data[search->stage];
-    const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool_of(state), load)->bits];
+    const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool, load)->bits];
     if (tensor->stage < 0 || state->region->stages.data[tensor->stage].fold != stage->fold) return;
     const tir_stage_plan *from = &state->plan[tensor->stage];
-    for (int a = 0; a < stage->space; a++) {
-        tir_span span = from->open ? followed_span(pool_of(state), load, from, stage->axis[a].var) : (tir_span){0, 0};
-        if (!span.low ||
-            (search->region[a].low && (span.low != search->region[a].low || span.extent != search->region[a].extent)))
-            tir_schedule_raise(state,
-                               "step %s is used by no other step, and does not take the values of %s point by point",
-                               stage->name, tensor->name);
-        search->region[a] = span;
+    tir_span there[TIR_MAX_AXES];
+    for (int d = 0; d < tensor->rank; d++) there[d] = (tir_span){from->low[d], from->extent[d]};
+    bool follows = from->open || from->follower;
+    if (!from->open && from->follower)
+        follower_region(state, tensor->stage, there); /* computed in this stage's loops */
+    uint32_t known = 0;
+    for (int a = 0; a < stage->space && follows; a++) {
+        tir_span span = followed_span(pool, load, there, stage->axis[a].var, &known), *here = &search->region[a];
+        if (!span.low) continue;
+        follows = !here->low || (span.low == here->low && span.extent == here->extent);
+        *here = span;
     }
+    for (int d = 0; d < tensor->rank && follows; d++)
+        follows = known >> d & 1 || (there[d].low == tir_index(pool, 0) && there[d].extent == tensor->extent[d]);
+    if (!follows)
+        tir_schedule_raise(
+            state, "step %s is used by no other step, and reads values of %s that are not there at the same time",
+            stage->name, tensor->name);
+}
+
+static void follower_region(tir_schedule_state *state, int stage, tir_span *region) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    follower_search search = {state, stage, region};
+    for (int a = 0; a < s->space; a++) region[a] = (tir_span){0, 0};
+    tir_stage_loads(state->region, stage, follow_load, &search);
+    for (int a = 0; a < s->space; a++)
+        if (!region[a].low) region[a] = (tir_span){tir_index(pool_of(state), 0), s->axis[a].extent};
+}
+
+/* Is the stage a follower in the loops of its fold, and not in those of another follower, which then determines its region? */
+static bool follows(const tir_schedule_state *state, int stage) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    return plan->follower && plan->at_stage == state->region->stages.data[stage].fold;
 }
 
 bool tir_is_follower(tir_schedule_state *state, int stage) {
@@ -488,7 +523,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         const tir_stage *reader = &state->region->stages.data[q];
         if (reader->removed || (int)q == stage || reader->fold == stage) continue;  /* steps run inside their fold */
         if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
-        if (s->fold >= 0 && state->plan[q].follower) continue;
+        if (s->fold >= 0 && state->plan[q].follower && (!plan->follower || follows(state, stage))) continue;
         reads_search reads = {state, stage, false};
         tir_stage_loads(state->region, (int)q, find_read, &reads);
         if (!reads.found) continue;
@@ -508,8 +543,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
             tir_stage_loads(state->region, (int)q, widen_for_follower, &search);
     }
     plan->stamp = state->stamp;
-    follower_search follower = {state, stage, region};
-    if (plan->follower) tir_stage_loads(state->region, stage, follow_load, &follower);
+    if (follows(state, stage)) follower_region(state, stage, region);
     for (int a = 0; a < s->space; a++) {
         if (plan->by[a] >= 0) region[a] = tir_axis_view(state, owner, plan->by[a]);
         if (!region[a].low)

@@ -25,6 +25,7 @@ static const struct {
     {"seed", TIR_D_SEED, true},        {"rank", TIR_D_RANK, true},
     {"merge", TIR_D_MERGE, true},      {"expand", TIR_D_EXPAND, true},
     {"partial", TIR_D_PARTIAL, false}, {"skip", TIR_D_SKIP, false},
+    {"sweep", TIR_D_SWEEP, true},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 

@@ -155,7 +155,10 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
 
 /* Helpers of rewrites (schedule_rewrite.c). Inserting a stage changes stage numbers and pointers. */
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at);
-void tir_permute_stages(tir_schedule_state *state, const int *position);  /* stage i moves to position[i] */
+void tir_permute_stages(tir_schedule_state *state, const int *position); /* stage i moves to position[i] */
+/* Moves the stages of the set `later`, and those that need one of them, behind all others, and adds those to the set, by their old numbers. Sets
+ * position[s], the new number of stage s. Returns the first one's new number. */
+int tir_part_stages(tir_schedule_state *state, bool *later, int *position);
 const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises if taken */
 /* A name that the schedule does not give: with a number appended if taken. */
 const char *tir_derived_name(tir_schedule_state *state, const char *base, const char *suffix);
@@ -186,6 +189,8 @@ void tir_apply_collapse(tir_schedule_state *state);
 /* schedule_expand.c */
 void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer);
 
+/* schedule_sweep.c */
+void tir_apply_sweep(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_online.c */
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 

@@ -514,32 +514,14 @@ static void split_divisor(online *o, member *m) {
     stage->initial[0] = stage->merge[0] = stage->predicate = 0;
 }
 
-/* Does stage s read a result of stage p, or is one of the two a fold and the other a step of it? */
-static bool needs(const online *o, int s, int p) {
-    const tir_stage *stage = stage_at(o, s), *producer = stage_at(o, p);
-    if (stage->removed || producer->removed) return false;
-    if (stage->fold == p || producer->fold == s) return true;
-    for (int c = 0; c < producer->count; c++)
-        if (tir_stage_reads(o->state->region, s, producer->tensor[c])) return true;
-    return false;
-}
-
 /* Orders the stages: those that need no member, then the fold, then the rest. Returns the position for the fold. */
 static int make_room(online *o) {
-    int count = (int)o->state->region->stages.count, before = 0;
-    bool *later = LIB_NEW_ARRAY(o->state->arena, bool, (size_t)count + 1);
-    int *position = LIB_NEW_ARRAY(o->state->arena, int, (size_t)count + 1);
+    const size_t count = o->state->region->stages.count;
+    bool *later = LIB_NEW_ARRAY(o->state->arena, bool, count + 1);
+    int *position = LIB_NEW_ARRAY(o->state->arena, int, count + 1);
     for (int i = 0; i < o->count; i++) later[o->members[i].stage] = true;
-    for (bool changed = true; changed;) { /* a fold precedes its steps, but moves with them */
-        changed = false;
-        for (int s = 0; s < count; s++)
-            for (int p = 0; p < count && !later[s]; p++)
-                if (later[p] && needs(o, s, p)) later[s] = changed = true;
-    }
-    for (int s = 0; s < count; s++) before += !later[s];
-    for (int s = 0, early = 0, late = before; s < count; s++) position[s] = later[s] ? late++ : early++;
+    const int before = tir_part_stages(o->state, later, position);
     for (int i = 0; i < o->count; i++) o->members[i].stage = position[o->members[i].stage];
-    tir_permute_stages(o->state, position);
     return before;
 }
 

@@ -32,6 +32,31 @@ void tir_permute_stages(tir_schedule_state *state, const int *position) {
         if (region->tensors.data[t].stage >= 0) region->tensors.data[t].stage = position[region->tensors.data[t].stage];
 }
 
+/* Does stage s read a result of stage p, or is one of the two a fold and the other a step of it? */
+static bool needs(tir_schedule_state *state, int s, int p) {
+    const tir_stage *stage = stage_at(state, s), *producer = stage_at(state, p);
+    if (stage->removed || producer->removed) return false;
+    if (stage->fold == p || producer->fold == s) return true;
+    for (int c = 0; c < producer->count; c++)
+        if (tir_stage_reads(state->region, s, producer->tensor[c])) return true;
+    return false;
+}
+
+int tir_part_stages(tir_schedule_state *state, bool *later, int *position) {
+    const int count = (int)state->region->stages.count;
+    int before = 0;
+    for (bool changed = true; changed;) { /* a fold precedes its steps, but moves with them */
+        changed = false;
+        for (int s = 0; s < count; s++)
+            for (int p = 0; p < count && !later[s]; p++)
+                if (later[p] && needs(state, s, p)) later[s] = changed = true;
+    }
+    for (int s = 0; s < count; s++) before += !later[s];
+    for (int s = 0, early = 0, late = before; s < count; s++) position[s] = later[s] ? late++ : early++;
+    tir_permute_stages(state, position);
+    return before;
+}
+
 const char *tir_unique_name(tir_schedule_state *state, const char *name) {
     for (uint32_t t = 0; t < state->region->tensors.count; t++)
         if (strcmp(state->region->tensors.data[t].name, name) == 0)
@@ -525,6 +550,7 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_MERGE: tir_apply_merge(state, lexer); return;
     case TIR_D_WHERE: tir_apply_where(state, lexer); return;
     case TIR_D_SEED: tir_apply_seed(state, lexer); return;
+    case TIR_D_SWEEP: tir_apply_sweep(state, lexer); return;
     default: tir_apply_fold_rewrite(state, kind, lexer); return;
     }
 }

@@ -24,8 +24,8 @@ static int count_new_names(const char *directive) {
     static const struct {
         const char *name;
         int count;
-    } rows[] = {{"copy", 1},  {"operand", 1}, {"merge", 1},   {"fuse", 1}, {"rank", 2},
-                {"split", 2}, {"online", 2},  {"rfactor", 3}, {"scan", 3}, {"block", 4}};
+    } rows[] = {{"copy", 1},   {"operand", 1}, {"merge", 1},   {"fuse", 1}, {"rank", 2}, {"split", 2},
+                {"online", 2}, {"sweep", 2},   {"rfactor", 3}, {"scan", 3}, {"block", 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, directive) == 0) return rows[i].count;
     return 0;

@@ -265,7 +265,7 @@ tir_expr tir_nonzero_condition(tir_region *region, int stage) {
     return found.predicate;
 }
 
-/* The one map that reads stage s; -1: there is none, or something else reads s. */
+/* The one map, of the same fold if s is a step, that reads stage s; -1: there is none, or something else reads s. */
 static int only_reader(const where *w, int s) {
     const tir_tensor *t = &w->region->tensors.data[w->stage->tensor[0]];
     int reader = -1;
@@ -273,7 +273,7 @@ static int only_reader(const where *w, int s) {
     for (int q = 0; q < (int)w->region->stages.count; q++) {
         const tir_stage *stage = &w->region->stages.data[q];
         if (stage->removed || q == s || !tir_reads(w->region, q, s)) continue;
-        if (reader >= 0 || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return -1;
+        if (reader >= 0 || stage->kind != TIR_MAP || stage->count != 1 || stage->fold != w->stage->fold) return -1;
         reader = q;
     }
     return reader;

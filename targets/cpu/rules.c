@@ -4,6 +4,7 @@
  *   collapse neighbouring axes across which all accesses are contiguous become one
  *   group    a stage whose readers all run in the loops of one root joins them, if it can share loops there
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
+ *   sweep    contractions whose products are read by others along either axis, in blocks of one axis (derivatives of attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
  *   tile     operands of register tiles are laid out, copied or cut; sums by lanes
@@ -636,6 +637,11 @@ static bool is_root(const rules *r, int s) {
     return !stage->removed && r->group[s].root == s && stage->fold < 0 && role != RULES_ROWS && role != RULES_INSIDE;
 }
 
+/* Is the stage scheduled as part of a chain or a sweep? */
+static bool is_placed(rules *r, int s) {
+    return rules_in_chain(r, s) || rules_in_sweep(r, s);
+}
+
 void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     static void (*const prepare[])(rules *, int) = {rules_prepare_scan, rules_prepare_reduce, rules_prepare_tile,
                                                     rules_prepare_rows, rules_prepare_enumerated_tile};
@@ -649,9 +655,11 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     collapse_axes(&r);
     make_groups(&r);
     rules_prepare_chains(&r);
+    rules_prepare_sweeps(&r);
     for (size_t p = 0; p < sizeof prepare / sizeof *prepare; p++)
         for (uint32_t s = 0; s < region->stages.count; s++)
-            if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) prepare[p](&r, (int)s);
+            if (!region->stages.data[s].removed && !is_placed(&r, (int)s)) prepare[p](&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (is_root(&r, (int)s) && !rules_chained(&r, (int)s) && !rules_in_chain(&r, (int)s)) rules_root(&r, (int)s);
+        if (is_root(&r, (int)s) && !rules_chained(&r, (int)s) && !rules_swept(&r, (int)s) && !is_placed(&r, (int)s))
+            rules_root(&r, (int)s);
 }

@@ -144,6 +144,8 @@ typedef struct rules {
     lib_vec(rules_prepared) prepared;
     /* NULL: none */
     rules_chain *chain;
+    /* name of the fold over blocks (rules_sweep.c); NULL: none */
+    const char *sweep;
     lib_vec(rules_part) parts;
     /* stages of partial results of interleaved rows, and the stage's axis along which rows follow each other */
     lib_vec(rules_prepared) interleaved;
@@ -340,6 +342,17 @@ bool rules_loses_positions(rules *r, int stage);
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(rules *r, int stage);
 bool rules_chained(rules *r, int root);
+/* Gives each contraction, but `except` (may be NULL), one map that reads it, in whose tiles it will run: one that is an output, or has not
+ * exactly one reader, gets a copy as its reader. */
+void rules_give_maps(rules *r, const char *except);
+/* Attaches contraction s, in registers, at loop `loop` of stage `at`: axis `high` (-1: none) is unrolled, axis `wide` becomes vectors. */
+void rules_attach_contraction(const rules *r, int s, const char *at, const char *loop, int high, int wide);
+/* Chooses a register tile, *mr by *nv vectors, for `height` by `vectors` of them (-1: varying) of so many `sums` at once. */
+void rules_fit_tile(const rules *r, int64_t height, int64_t vectors, int sums, int64_t *mr, int64_t *nv);
+/* Sweeps (rules_sweep.c); then the other rules skip their stages, too. */
+void rules_prepare_sweeps(rules *r);
+bool rules_in_sweep(const rules *r, int stage);
+bool rules_swept(rules *r, int root);
 /* Attaches `s`, an operation on rows, at a loop of the root. Bit a of `shared`: this loop is inside that of the root's axis a. `block`
  * points of the root's axis `block_axis` (-1: none) are computed together. */
 void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block);

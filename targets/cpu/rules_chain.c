@@ -51,13 +51,13 @@ static bool is_live_contraction(const rules *r, int s) {
 
 /* ---- finding */
 
-/* Gives each contraction one map that reads it, in whose tiles it will run: one that is an output, or has not exactly one reader, gets a
- * copy as its reader. */
-static void assign_owners(rules *r) {
+void rules_give_maps(rules *r, const char *except) {
+    enum { MOST = 8 };
     for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
         if (!is_live_contraction(r, s) || (!tir_has_output(r->region, s) && readers_of(r, s) == 1)) continue;
-        if (count++ > 4) return;
         const char *name = stage_of(r, s)->name;
+        if (except && rules_stage_named(r, except) == s) continue;
+        if (count++ == MOST) return;
         rules_rewrite(r, "copy %s -> %s", name, rules_fresh_name(r, name, "_out"));
         s = rules_stage_named(r, name);
     }
@@ -338,7 +338,7 @@ void rules_prepare_chains(rules *r) {
     int contractions = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++) contractions += is_live_contraction(r, s);
     if (contractions != 2) return;
-    assign_owners(r);
+    rules_give_maps(r, NULL);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
         if (!is_live_contraction(r, s) || !find_chain(r, s, &c) || (c.few && !suits_few(r, &c))) continue;
@@ -387,15 +387,16 @@ typedef struct chain_loops {
 } chain_loops;
 
 /* Chooses a register tile, *mr by *nv vectors, for `height` by `vectors` of them (-1: varying): enough sums to hide the latency, few loads
- * per product, little waste in the last tiles. `whole`: *nv = vectors. */
-static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int64_t *mr, int64_t *nv) {
+ * per product, little waste in the last tiles. `whole`: *nv = vectors. `sums`: contractions whose sums are in registers together. */
+static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int sums, int64_t *mr,
+                        int64_t *nv) {
     int64_t registers = r->machine->vector_registers;
     const tir_rates *rates = &r->machine->rates;
     double best = 1e300;
     if (height < 0) height = KEYS_TYPICAL;
     if (vectors < 0) vectors = 4;
     for (int64_t n = whole ? vectors : 1; n <= vectors && n <= 8; n++)
-        for (int64_t m = 1; m <= height && m * n + n + 1 <= registers && m * n <= 24; m++) {
+        for (int64_t m = 1; m <= height && sums * m * n + n + 1 <= registers && m * n <= 24; m++) {
             double products = (double)(m * n) / rates->fma, loads = (double)(m + n) / rates->load;
             double step = fmax(rates->latency, fmax(products, loads));
             double tiles = (double)((height + m - 1) / m) * (double)((vectors + n - 1) / n);
@@ -403,6 +404,10 @@ static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool wh
                 tiles * (step + rates->exposed_units * loads) * (height % m ? 1.02 : 1) * (vectors % n ? 1.02 : 1);
             if (cost < best * 0.999) best = cost, *mr = m, *nv = n;
         }
+}
+
+void rules_fit_tile(const rules *r, int64_t height, int64_t vectors, int sums, int64_t *mr, int64_t *nv) {
+    choose_tile(r, height, vectors, false, sums, mr, nv);
 }
 
 /* The number of rows computed together: a few vectors, so that broadcasts and panels are reused often, with little waste after the last
@@ -439,8 +444,7 @@ static void clip_reduction(const rules *r, int s) {
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* Attaches contraction s, in registers, at loop `loop` of stage `at`: axis `high` (-1: none) is unrolled, axis `wide` becomes vectors. */
-static void attach_contraction(const rules *r, int s, const char *at, const char *loop, int high, int wide) {
+void rules_attach_contraction(const rules *r, int s, const char *at, const char *loop, int high, int wide) {
     const tir_stage *stage = stage_of(r, s);
     tir_schedule *out = r->schedule;
     tir_schedule_add(out, "at %s %s.%s", stage->name, at, loop);
@@ -495,7 +499,7 @@ static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
     const tir_stage *scores = stage_of(l->r, c->scores);
     tir_schedule *out = l->r->schedule;
     int64_t mr = 1, nv = 1;
-    choose_tile(l->r, keys, l->block / l->lanes, true, &mr, &nv);
+    choose_tile(l->r, keys, l->block / l->lanes, true, 1, &mr, &nv);
     tir_schedule_add(out, "at %s %s.%s", scores->name, l->stage, l->loop);
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[c->own].name, (long long)mr,
@@ -504,8 +508,8 @@ static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
                lib_arena_format(l->r->arena, "k_o k_i %s", scores->axis[rows].name));
     tir_schedule_add(out, "unroll %s.k_i", scores->name);
     tir_schedule_add(out, "vec %s.%s", scores->name, scores->axis[rows].name);
-    attach_contraction(l->r, c->first, scores->name, "k_o", rules_axis_labelled(l->r, c->first, c->own),
-                       rules_axis_labelled(l->r, c->first, rows));
+    rules_attach_contraction(l->r, c->first, scores->name, "k_o", rules_axis_labelled(l->r, c->first, c->own),
+                             rules_axis_labelled(l->r, c->first, rows));
 }
 
 /* Attaches a map or reduction of the rows, with vectors across rows and serial loops along them. Steps of a fold run in the fold's
@@ -549,7 +553,7 @@ static void root_loops(chain_loops *l) {
     tir_schedule *out = r->schedule;
     int64_t columns = rules_extent(r, &root->axis[c->columns]), mr = 1, nv = 1;
     split_rows(l);
-    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, &mr, &nv);
+    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, 1, &mr, &nv);
     tir_schedule_add(out, "split %s.q_i %lld -> u_o u_i mask", l->root, (long long)mr);
     const char *wide = root->axis[c->columns].name, *loop = "u_o";
     bool split = columns < 0 || columns > nv * l->lanes;
@@ -558,8 +562,8 @@ static void root_loops(chain_loops *l) {
     order_root(l, lib_arena_format(r->arena, "u_o%s u_i %s", split ? " v_o" : "", wide));
     tir_schedule_add(out, "vec %s.%s", l->root, wide);
     tir_schedule_add(out, "unroll %s.u_i", l->root);
-    attach_contraction(r, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
-                       rules_axis_labelled(r, c->second, c->columns));
+    rules_attach_contraction(r, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
+                             rules_axis_labelled(r, c->second, c->columns));
 }
 
 /* ---- blocks of keys: for rows of scores that exceed L2 */
@@ -678,7 +682,7 @@ static void sum_loops(const chain_loops *l, const char *second) {
     const tir_stage *stage = stage_of(r, rules_stage_named(r, sum));
     const char *rows = stage->axis[plan->fold_rows].name, *wide = stage->axis[plan->sum_columns].name;
     int64_t columns = rules_extent(r, &stage->axis[plan->sum_columns]), mr = 1, nv = 1;
-    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, &mr, &nv);
+    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, 1, &mr, &nv);
     bool split = columns < 0 || columns > nv * l->lanes;
     tir_schedule_add(r->schedule, "store %s local", sum);
     tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i mask", sum, rows, (long long)mr);
@@ -688,8 +692,8 @@ static void sum_loops(const chain_loops *l, const char *second) {
                lib_arena_format(r->arena, "u_o%s u_i %s", split ? " v_o" : "", wide));
     tir_schedule_add(r->schedule, "vec %s.%s", sum, wide);
     tir_schedule_add(r->schedule, "unroll %s.u_i", sum);
-    attach_contraction(r, rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second)), sum, split ? "v_o" : "u_o",
-                       plan->fold_rows, plan->sum_columns);
+    rules_attach_contraction(r, rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second)), sum,
+                             split ? "v_o" : "u_o", plan->fold_rows, plan->sum_columns);
 }
 
 static void fold_loops(const chain_loops *l, int fold) {
@@ -821,8 +825,8 @@ static const char *few_root(rules *r, int root) {
     tir_schedule_add(out, "vec %s.%s", top->name, wide);
     if (*rows) tir_schedule_add(out, "unroll %s.%s", top->name, rows);
     const int second = rules_stage_named(r, plan->second);
-    attach_contraction(r, second, top->name, at, plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows),
-                       rules_axis_labelled(r, second, plan->columns));
+    rules_attach_contraction(r, second, top->name, at, plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows),
+                             rules_axis_labelled(r, second, plan->columns));
     return loop;
 }
 

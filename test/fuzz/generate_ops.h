@@ -869,6 +869,82 @@ static inline void add_triangle(gen *g) {
     gen_contraction(g, s);
 }
 
+/* A batch of products of rows of two operands, given or new: [batch, rows, columns]. */
+static inline int gen_matrix_of_products(gen *g, const gen_value *matrix) {
+    gen_value x = *matrix, w = *matrix;
+    const bool turned = gen_one_in(g, 4);
+    gen_set_dim(&x, 2, gen_between(g, 1, 9));
+    snprintf(w.text[turned ? 2 : 1], sizeof w.text[0], "%s", matrix->text[2]);
+    w.dim[turned ? 2 : 1] = matrix->dim[2];
+    gen_set_dim(&w, turned ? 1 : 2, x.dim[2]);
+    const int a = gen_operand(g, &x), b = a < 0 ? -1 : gen_operand(g, &w);
+    if (b < 0) return -1;
+    return gen_node(g, "dot_general(%s, %s, batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[%d])", NAME(a),
+                    NAME(b), turned ? 1 : 2);
+}
+
+/* Maps of a matrix: functions, statistics of its rows, a diagonal. */
+static inline int gen_matrix_map(gen *g, int m) {
+    const gen_value v = gen_like(g, m);
+    gen_value row = v;
+    char word[32];
+    switch (gen_below(g, 4)) {
+    case 0: return gen_node(g, "%s(%s)", gen_word(g, "tanh sigmoid relu neg", word), NAME(m));
+    case 1:
+    case 2: {
+        gen_set_dim(&row, gen_one_in(g, 3) ? 1 : 2, 1);
+        const int by = gen_operand(g, &row);
+        return by < 0 ? -1 : gen_node(g, "%s(%s, %s)", gen_word(g, "sub mul add", word), NAME(m), NAME(by));
+    }
+    default: {
+        const gen_value one = {.dtype = v.dtype};
+        case_bits zero = {{0}};
+        const int r = gen_node(g, "iota(shape=[%s, %s, %s], axis=1, dtype=i32)", v.text[0], v.text[1], v.text[2]);
+        const int c =
+            r < 0 ? -1 : gen_node(g, "iota(shape=[%s, %s, %s], axis=2, dtype=i32)", v.text[0], v.text[1], v.text[2]);
+        const int none = c < 0 ? -1 : gen_constant_of(g, &one, &zero);
+        const int seen = none < 0 ? -1 : gen_node(g, "%s(%s, %s)", gen_word(g, "le ge", word), NAME(c), NAME(r));
+        return seen < 0 ? -1 : gen_node(g, "select(%s, %s, %s)", NAME(seen), NAME(m), NAME(none));
+    }
+    }
+}
+
+/* Matrices of that shape, of products, of each other, which several contractions sum along rows or columns. */
+static inline void gen_matrices(gen *g, const gen_value *v) {
+    enum { MOST = 3 };
+    int m[MOST], count = 0;
+    for (const int makers = (int)gen_between(g, 1, MOST); count < makers; count++) {
+        m[count] = gen_matrix_of_products(g, v);
+        for (int maps = (int)gen_below(g, 3); maps > 0 && m[count] >= 0; maps--) m[count] = gen_matrix_map(g, m[count]);
+        if (m[count] < 0) return;
+        if (count) m[count] = gen_node(g, "mul(%s, %s)", NAME(m[count]), NAME(m[count - 1]));
+        if (m[count] < 0) return;
+    }
+    for (int readers = (int)gen_between(g, 2, 4); readers > 0; readers--) {
+        const int from = m[readers == 1 ? count - 1 : (int)gen_below(g, count)], axis = (int)gen_between(g, 1, 2);
+        gen_value w = *v;
+        snprintf(w.text[1], sizeof w.text[1], "%s", v->text[axis]);
+        w.dim[1] = v->dim[axis];
+        gen_set_dim(&w, 2, gen_between(g, 1, 9));
+        TRY(gen_operand(g, &w), by);
+        gen_node(g, "dot_general(%s, %s, batch_x=[0], batch_w=[0], contract_x=[%d], contract_w=[1])", NAME(from),
+                 NAME(by), axis);
+    }
+}
+
+/* Attention's derivatives and their neighbours, large enough that they may be computed block by block (`sweep`). */
+static inline void add_matrices(gen *g) {
+    if (g->setting.fill == FILL_SPECIAL && !g->setting.strict) return; /* as add_triangle */
+    gen_value v = {.dtype = gen_one_in(g, 4) ? DLC_F64 : DLC_F32, .rank = 3};
+    gen_set_dim(&v, 0, gen_between(g, 1, 2));
+    gen_set_dim(&v, 1, gen_between(g, 60, 170));
+    gen_set_dim(&v, 2, gen_between(g, 60, 170));
+    const int64_t largest = g->largest;
+    g->largest = (int64_t)gen_count(&v);
+    gen_matrices(g, &v);
+    g->largest = largest;
+}
+
 /* ---- the table */
 
 static const struct {
@@ -884,6 +960,7 @@ static const struct {
     {4, add_ended},      {3, add_classes},     {6, add_layers},       {3, add_random},    {1, add_if},
     {1, add_while},      {2, add_dft},         {1, add_scan},         {1, add_recurrent}, {2, add_resize},
     {3, add_rearranged}, {1, add_matrix},      {2, add_counted},      {20, add_sample},   {4, add_triangle},
+    {4, add_matrices},
 };
 
 #endif
