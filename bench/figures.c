@@ -545,38 +545,53 @@ static double gradient_node(void) {
     return worst * 1e6 / nodes;
 }
 
-/* Run-time memory of attention over 16 Ki tokens, over the bytes of its inputs. */
-static double attention_arena(void) {
-    enum { TOKENS = 16384, DIM = 64 };
+/* Run-time memory of causal attention over 16 Ki tokens, or of its derivatives by queries, keys and values, over the bytes of its inputs. */
+static double attention_memory(bool derivatives) {
+    enum { TOKENS = 16384, DIM = 64, MOST = 4 };
     static const int64_t dims[4] = {1, 1, TOKENS, DIM};
+    const int inputs = derivatives ? 4 : 3, outputs = derivatives ? 3 : 1;
     model m = {0};
-    bench_operand tensors[4];
-    DLTensor views[4];
-    dlc_value values[3];
+    bench_operand operands[MOST + 3];
+    DLTensor views[MOST + 3];
+    const DLTensor *given[MOST];
+    dlc_output_slot slots[3] = {{0}};
+    dlc_value x[MOST], y[3];
     m.status = dlc_context_create(NULL, &m.context);
     if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
     if (m.status) return failed(&m);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < inputs + outputs; i++) {
         char name[8];
         snprintf(name, sizeof name, "x%d", i);
-        bench_operand_create(&tensors[i], DLC_F32, 4, dims, -1, 1);
-        views[i] = (DLTensor){.data = tensors[i].data,
+        bench_operand_create(&operands[i], DLC_F32, 4, dims, -1, 1);
+        views[i] = (DLTensor){.data = operands[i].data,
                               .device = {kDLCPU, 0},
                               .ndim = 4,
                               .dtype = {kDLFloat, 32, 1},
-                              .shape = tensors[i].dims};
+                              .shape = operands[i].dims};
         dlc_dim sizes[4] = {{1, NULL}, {1, NULL}, {TOKENS, NULL}, {DIM, NULL}};
-        if (i < 3) values[i] = dlc_input(m.graph, name, DLC_F32, 4, sizes);
+        if (i < inputs) x[i] = dlc_input(m.graph, name, DLC_F32, 4, sizes);
+        if (i < inputs)
+            given[i] = &views[i];
+        else
+            slots[i - inputs].tensor = &views[i];
     }
-    dlc_output(m.graph, "y",
-               dlc_attention_with(values[0], values[1], values[2], DLC_NONE,
-                                  &(dlc_attention_options){sizeof(dlc_attention_options), .causal = true}));
+    y[0] = dlc_attention_with(x[0], x[1], x[2], DLC_NONE,
+                              &(dlc_attention_options){sizeof(dlc_attention_options), .causal = true});
+    const dlc_value forward = y[0];
+    if (derivatives) dlc_vjp(1, &forward, &x[3], 3, x, y);
+    for (int i = 0; i < outputs; i++) dlc_output(m.graph, (const char *[]){"a", "b", "c"}[i], y[i]);
     m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
-    const DLTensor *inputs[3] = {&views[0], &views[1], &views[2]};
-    dlc_output_slot output = {.tensor = &views[3]};
-    if (!m.status) m.status = dlc_run(m.program, NULL, inputs, 3, &output, 1);
-    for (int i = 0; i < 4; i++) free(tensors[i].data);
-    return m.status ? failed(&m) : (double)statistics_of(&m).arena_bytes / (3.0 * (double)tensors[0].bytes);
+    if (!m.status) m.status = dlc_run(m.program, NULL, given, inputs, slots, outputs);
+    for (int i = 0; i < inputs + outputs; i++) free(operands[i].data);
+    return m.status ? failed(&m) : (double)statistics_of(&m).arena_bytes / ((double)inputs * (double)operands[0].bytes);
+}
+
+static double attention_arena(void) {
+    return attention_memory(false);
+}
+
+static double derivatives_arena(void) {
+    return attention_memory(true);
 }
 
 /* Nanoseconds of dlc_run with two inputs, 16 shapes in turn, kernels of 1 to 16 elements included. */
@@ -650,6 +665,7 @@ static const struct {
     {"AVX2, cubes of 512, 1024, 2048: least share of its peak %", "avx2", bench_cubes_small, 1, 88, 94, "avx2", true},
     {"SSE2, cubes of 512, 1024, 2048: least share of its peak %", "sse2", bench_cubes_small, 1, 60, 75, "sse2", true},
     {"attention over 16 Ki tokens: arena over inputs", "arena", attention_arena, 1, 2, 0.5, NULL, false},
+    {"the same, of its derivatives", "arena-derivatives", derivatives_arena, 1, 2, 1.2, NULL, false},
     {"dlc_run, 2 inputs, 16 shapes in turn, kernels included, ns", "run", run_alternating, 3, 0, 0, NULL, false},
     {"compilation of one kernel, amortised over a plan, ms", "compile", compile_kernel, 1, 2.5, 1.5, NULL, false},
     {"compilation of a program of one kernel, the worst, ms", "compile-worst", compile_worst, 3, 40, 20, NULL, false},
