@@ -33,7 +33,7 @@ int64_t graph_fuse_elements(const graph *g, const graph_shape *shape) {
     return count;
 }
 
-static bool same_dims(const graph_shape *a, const graph_shape *b) {
+bool graph_fuse_same_dims(const graph_shape *a, const graph_shape *b) {
     return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0;
 }
 
@@ -115,7 +115,7 @@ static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
         bool expands = node->op->structure == GRAPH_REPEATS &&
                        !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
         e.expands |= expands;
-        e.direct &= same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
+        e.direct &= graph_fuse_same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
         value = below;
     }
     if (f->role[g->values.data[value].node] != FUSE_CORE) return;
@@ -298,7 +298,7 @@ static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const grap
     const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[producer->nodes.data[i]];
-        if (domain && same_dims(graph_shape_of(f->g, node->first), domain)) continue;
+        if (domain && graph_fuse_same_dims(graph_shape_of(f->g, node->first), domain)) continue;
         if (node_read_elsewhere(f, producer->nodes.data[i], p, c)) return true;
     }
     return false;
@@ -314,7 +314,7 @@ static graph_shape kept_shape(const fuse_cluster *rows) {
 /* Has the shape the dimensions of the row chain's domain, or one element for each of its rows? */
 static bool fits_rows(const fuser *f, const fuse_cluster *rows, const graph_shape *shape) {
     const graph_shape kept = kept_shape(rows);
-    return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
+    return graph_fuse_same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
 }
 
 /* Bit set of the axes behind the reduced ones, if together they fill less than a vector: so many rows are interleaved in memory, and
@@ -339,7 +339,8 @@ static bool rows_stay_on_chip(const fuser *f, const fuse_cluster *rows) {
 static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_node *node) {
     if (!rows_stay_on_chip(f, p)) return false;
     if (node->op->class_ == GRAPH_MAP) return fits_rows(f, p, graph_shape_of(f->g, node->first));
-    return node->op->structure == GRAPH_FOLDS && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
+    return node->op->structure == GRAPH_FOLDS &&
+           graph_fuse_same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
            reduced_axes(f->g, node) == p->axes;
 }
 
@@ -348,7 +349,8 @@ static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_no
 static bool is_epilogue(const fuser *f, const fuse_cluster *p, const graph_node *node, const fuse_edge *e) {
     const graph_node *heavy = &f->g->nodes.data[p->heavy];
     if (node->op->class_ != GRAPH_MAP || !e->direct || heavy->op->class_ == GRAPH_SCATTER) return false;
-    return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
+    return heavy->results == 1 &&
+           graph_fuse_same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
 }
 
 /* May the kernel of a concat compute its parts? At most PARTS_MAX parts, each of at least PART_LEAST elements from the axis on: loops
@@ -422,7 +424,8 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     const graph_shape *value = graph_shape_of(f->g, e->value);
     bool moves = producer->kind == CLUSTER_MOVES, single = graph_fuse_elements(f->g, value) == 1;
-    bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
+    bool in_step =
+        e->direct && graph_fuse_same_dims(value, &consumer->domain); /* one element of value per point of the domain */
     /* other readers would need another kernel */
     if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false;
     if (e->expands && !moves && !single) return false; /* would be recomputed for each repetition */
@@ -455,7 +458,7 @@ static bool is_of_result(const fuser *f, const fuse_cluster *attention, uint32_t
     for (uint32_t k = 0; k < f->users[index].count; k++) {
         const uint32_t reader = f->edges.data[f->users[index].data[k]].user;
         const graph_shape *shape = graph_shape_of(f->g, f->g->nodes.data[reader].first);
-        if (same_dims(shape, &attention->domain)) return true;
+        if (graph_fuse_same_dims(shape, &attention->domain)) return true;
         if (depth && same_but_ones(f->g, shape, &attention->rows) && is_of_result(f, attention, reader, depth - 1))
             return true;
     }
@@ -474,16 +477,16 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
     case CLUSTER_ROWS:
         if (alone && continues_rows(f, producer, node)) return true;
         if (consumer->kind == CLUSTER_ROWS && consumer->axes == producer->axes && rows_stay_on_chip(f, producer))
-            return same_dims(&consumer->domain, &producer->domain);
+            return graph_fuse_same_dims(&consumer->domain, &producer->domain);
         return alone && node->op->class_ == GRAPH_MAP && e->direct &&
                fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
-               same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
+               graph_fuse_same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
     case CLUSTER_ATTENTION: /* an epilogue, or further row statistics: one element per row */
         if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;
         if (same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows))
             return is_of_result(f, producer, e->user, STATISTICS);
-        return same_dims(graph_shape_of(f->g, node->first), &producer->domain) &&
+        return graph_fuse_same_dims(graph_shape_of(f->g, node->first), &producer->domain) &&
                !node_read_elsewhere(f, e->producer, p, c); /* the tiles produce one value */
     case CLUSTER_ALONE: return false;
     }
@@ -527,7 +530,7 @@ static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
             const fuse_cluster *from = &f->clusters.data[p];
             if (p != rows && from->kind == CLUSTER_HEAVY &&
                 f->g->nodes.data[from->heavy].op->structure == GRAPH_CONTRACTS &&
-                same_dims(&from->domain, &chain->domain))
+                graph_fuse_same_dims(&from->domain, &chain->domain))
                 return &f->edges.data[k];
         }
     }
@@ -539,7 +542,7 @@ static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
     const fuse_cluster *rows = &f->clusters.data[p];
     for (uint32_t i = 0; i < rows->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[rows->nodes.data[i]];
-        if (same_dims(graph_shape_of(f->g, node->first), &rows->domain) &&
+        if (graph_fuse_same_dims(graph_shape_of(f->g, node->first), &rows->domain) &&
             node_read_elsewhere(f, rows->nodes.data[i], p, c))
             return true;
     }
@@ -564,7 +567,7 @@ static void try_attention(fuser *f, uint32_t index) {
         uint32_t c = f->cluster_of[index], rows = f->cluster_of[e->producer];
         const fuse_cluster *chain = &f->clusters.data[rows];
         if (rows == c || chain->kind != CLUSTER_ROWS || !rows_stay_on_chip(f, chain)) continue;
-        if (!e->direct || !same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
+        if (!e->direct || !graph_fuse_same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
         if (!contracts_over(f->g, node, e->operand, chain->axes) || domain_read_elsewhere(f, rows, c)) continue;
         if (!widens_rows(f, node, chain)) continue;
         const fuse_edge *first = scores_of(f, rows);
@@ -678,7 +681,7 @@ static bool may_move(const fuser *f, uint32_t p, uint32_t c, uint32_t index, con
     const fuse_cluster *producer = &f->clusters.data[p];
     const graph_node *node = &f->g->nodes.data[index];
     if (node->op->class_ != GRAPH_MAP || is_output(f, node)) return false;
-    if (!same_dims(graph_shape_of(f->g, node->first), &f->clusters.data[c].domain)) return false;
+    if (!graph_fuse_same_dims(graph_shape_of(f->g, node->first), &f->clusters.data[c].domain)) return false;
     for (uint32_t k = 0; k < f->users[index].count; k++) {
         const fuse_edge *e = &f->edges.data[f->users[index].data[k]];
         uint32_t at = 0;

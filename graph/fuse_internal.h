@@ -103,6 +103,7 @@ typedef struct fuser {
 /* fuse.c */
 int64_t graph_fuse_extent(const graph *g, tir_expr dim);               /* -1: not a number */
 int64_t graph_fuse_elements(const graph *g, const graph_shape *shape); /* -1: a dimension varies */
+bool graph_fuse_same_dims(const graph_shape *a, const graph_shape *b);
 bool graph_fuse_is_view(const fuser *f, const graph_node *node); /* the result's bytes are part of the operand's */
 /* The cluster for a node, of its kind and domain, but still without the node. */
 fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node);

@@ -25,13 +25,9 @@ static bool is_contraction(const fuser *f, uint32_t cluster) {
     return c->kind == CLUSTER_HEAVY && f->g->nodes.data[c->heavy].op->structure == GRAPH_CONTRACTS;
 }
 
-static bool same_dims(const graph_shape *a, const graph_shape *b) {
-    return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0;
-}
-
 /* Does the edge carry the whole matrix that its producer's cluster makes? */
 static bool carries_matrix(const fuser *f, const fuse_edge *e, const graph_shape *matrix) {
-    return e->operand >= 0 && e->direct && same_dims(graph_shape_of(f->g, e->value), matrix);
+    return e->operand >= 0 && e->direct && graph_fuse_same_dims(graph_shape_of(f->g, e->value), matrix);
 }
 
 /* The one axis of the matrix that the contraction `e->user`, of a batch of matrices (its tasks), sums over; -1: it sums over others. */
@@ -56,7 +52,7 @@ static bool collect(sweep_set *s, const graph_shape *matrix) {
                 const fuse_edge *e = &f->edges.data[k];
                 const uint32_t from = f->cluster_of[e->producer];
                 if (!in_set(s, from) && is_contraction(f, from) && carries_matrix(f, e, matrix) &&
-                    same_dims(&f->clusters.data[from].domain, matrix))
+                    graph_fuse_same_dims(&f->clusters.data[from].domain, matrix))
                     lib_vec_push(f->arena, &s->makers, from);
             }
             for (uint32_t k = 0; k < f->users[node].count; k++) {
@@ -67,7 +63,7 @@ static bool collect(sweep_set *s, const graph_shape *matrix) {
                 if (contracted_axis(f, e) >= 0)
                     lib_vec_push(f->arena, &s->readers, to);
                 else if (f->g->nodes.data[e->user].op->class_ == GRAPH_MAP &&
-                         same_dims(&f->clusters.data[to].domain, matrix))
+                         graph_fuse_same_dims(&f->clusters.data[to].domain, matrix))
                     lib_vec_push(f->arena, &s->makers, to);
                 else
                     return false;

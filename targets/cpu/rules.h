@@ -162,6 +162,10 @@ enum { RULES_ACCESSES = 72 }; /* a pass of a Fourier transform reads 32 pairs */
 /* Points of a task of cheap loops, about; a task of a transposition has at least a quarter of it. */
 enum { RULES_TASK_POINTS = 16384 };
 
+enum {
+    RULES_SUM_PART = 256
+}; /* terms of a part of a long sum in registers, about: parts are added up in memory (`partial`) */
+
 enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */
 
 /* Appends a rewrite line and applies it to r->region. */
@@ -349,6 +353,9 @@ void rules_give_maps(rules *r, const char *except);
 void rules_attach_contraction(const rules *r, int s, const char *at, const char *loop, int high, int wide);
 /* Chooses a register tile, *mr by *nv vectors, for `height` by `vectors` of them (-1: varying) of so many `sums` at once. */
 void rules_fit_tile(const rules *r, int64_t height, int64_t vectors, int sums, int64_t *mr, int64_t *nv);
+/* Loops of a copy, of elements of four bytes, that is contiguous along axis `across` and its operand along axis `along`: tiles of a vector's
+ * size along both are transposed in registers. */
+void rules_transposed_loops(const rules *r, int s, int across, int along);
 /* Sweeps (rules_sweep.c); then the other rules skip their stages, too. */
 void rules_prepare_sweeps(rules *r);
 bool rules_in_sweep(const rules *r, int stage);

@@ -457,6 +457,17 @@ void rules_attach_contraction(const rules *r, int s, const char *at, const char 
     clip_reduction(r, s);
 }
 
+void rules_transposed_loops(const rules *r, int s, int across, int along) {
+    const tir_stage *stage = stage_of(r, s);
+    const long long lanes = (long long)rules_lanes(r, s);
+    tir_schedule *out = r->schedule;
+    tir_schedule_add(out, "split %s.%s %lld -> t_o t_i mask", stage->name, stage->axis[across].name, lanes);
+    tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", stage->name, stage->axis[along].name, lanes);
+    order_line(r, s, tir_axis_bit(across) | tir_axis_bit(along), "t_o s_o t_i s_i");
+    tir_schedule_add(out, "unroll %s.t_i", stage->name);
+    tir_schedule_add(out, "vec %s.s_i", stage->name);
+}
+
 /* A transposed block of an operand, rows innermost: tiles of the size of the registers along both axes. */
 static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     int s = rules_stage_named(l->r, copy->name), along = -1;
@@ -473,12 +484,7 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
         order_line(l->r, s, tir_axis_bit(copy->rows), stage->axis[copy->rows].name);
         return;
     }
-    tir_schedule_add(out, "split %s.%s %lld -> t_o t_i mask", copy->name, stage->axis[copy->rows].name,
-                     (long long)lanes);
-    tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", copy->name, stage->axis[along].name, (long long)lanes);
-    order_line(l->r, s, tir_axis_bit(copy->rows) | tir_axis_bit(along), "t_o s_o t_i s_i");
-    tir_schedule_add(out, "unroll %s.t_i", copy->name);
-    tir_schedule_add(out, "vec %s.s_i", copy->name);
+    rules_transposed_loops(l->r, s, copy->rows, along);
 }
 
 /* Has a stage of the chain (with a fold: a step) a predicate? Then a block has only the keys that its rows use, a varying number. */

@@ -210,11 +210,10 @@ bool rules_in_sweep(const rules *r, int s) {
 
 /* Sums of many terms are cut into parts, as all long sums in register tiles are. */
 static void cut_long_sum(rules *r, const tir_stage *stage) {
-    enum { PART = 256 };
     const tir_axis *axis = &stage->axis[stage->space];
     const int64_t extent = rules_extent(r, axis);
-    if (stage->exact || stage->reduce != 1 || (extent >= 0 && extent < 2 * PART)) return;
-    tir_schedule_add(r->schedule, "partial %s.%s %d", stage->name, axis->name, PART);
+    if (stage->exact || stage->reduce != 1 || (extent >= 0 && extent < 2 * RULES_SUM_PART)) return;
+    tir_schedule_add(r->schedule, "partial %s.%s %d", stage->name, axis->name, RULES_SUM_PART);
 }
 
 static void attach_sum(rules *r, const sweep_tile *t, int sum, const char *loop) {
@@ -282,12 +281,7 @@ static void map_loops(rules *r, int s, int fold) {
         if (last >= 0) tir_schedule_add(out, "vec %s.%s", stage->name, stage->axis[last].name);
         return;
     }
-    tir_schedule_add(out, "split %s.%s %lld -> t_o t_i mask", stage->name, stage->axis[last].name, (long long)lanes);
-    tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", stage->name, stage->axis[along].name, (long long)lanes);
-    tir_schedule_add(out, "order %s:%s t_o s_o t_i s_i", stage->name,
-                     tir_loops_but(r->arena, stage, tir_axis_bit(last) | tir_axis_bit(along)));
-    tir_schedule_add(out, "unroll %s.t_i", stage->name);
-    tir_schedule_add(out, "vec %s.s_i", stage->name);
+    rules_transposed_loops(r, s, last, along);
 }
 
 bool rules_swept(rules *r, int root) {

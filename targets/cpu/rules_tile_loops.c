@@ -274,18 +274,17 @@ static void order_steps(lib_text *order, const step_loops *loops, uint32_t from,
 }
 
 /* The error of a sum in one accumulator grows with the number of its terms. So a long one is made of sums of parts: of the iterations of one of
- * its loops, as many as have about PART terms. What a part costs, a load, an addition and a store of each accumulator, is about one per cent of
+ * its loops, as many as have about RULES_SUM_PART terms. What a part costs, a load, an addition and a store of each accumulator, is about one per cent of
  * its products. */
 static void cut_long_sum(rules *r, const tir_stage *stage, const rules_tile_shape *t, const step_loops *loops) {
-    enum { PART = 256 };
     const int64_t width = t->unit ? tir_unit_width(t->unit) : 1;
     int64_t all = width, inside = width;
     if (stage->exact || !stage->merge[0]) return;
-    for (uint32_t i = 0; i < loops->count && all < 2 * PART; i++) all *= loops->data[i].trips;
-    for (uint32_t i = loops->count; all >= 2 * PART && i-- > 0; inside *= loops->data[i].trips) {
+    for (uint32_t i = 0; i < loops->count && all < 2 * RULES_SUM_PART; i++) all *= loops->data[i].trips;
+    for (uint32_t i = loops->count; all >= 2 * RULES_SUM_PART && i-- > 0; inside *= loops->data[i].trips) {
         const step_loop *loop = &loops->data[i];
         int64_t steps = 1; /* a power of two: blocks in which an operand is stored are parts, or parts of these */
-        while (3 * steps * inside <= 2 * PART) steps *= 2;
+        while (3 * steps * inside <= 2 * RULES_SUM_PART) steps *= 2;
         if (!loop->serial || loop->trips <= steps) continue;
         tir_schedule_add(r->schedule, "partial %s.%s %lld", stage->name, loop->name, (long long)steps);
         return;
