@@ -442,13 +442,12 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
 }
 
 /* Guard of a step that is stored in its fold's state, which has no room for what tiles overrun: neither in memory nor, along the state's own
- * axes, in scratch. */
+ * axes, in scratch. (A unit's tiles divide both: lower_collective.c.) */
 static tir_expr state_guard(tir_lowering *l, int s) {
-    const tir_stage *stage = tir_stage_of(l, s);
-    const bool memory = !tir_plan_of(l, stage->fold)->open;
+    const tir_stage *stage = tir_stage_of(l, s), *fold = tir_stage_of(l, stage->fold);
+    const bool memory = !tir_plan_of(l, stage->fold)->open, unit = tir_plan_of(l, s)->unit != NULL;
     tir_expr guard = 0;
-    for (int a = 0; a < stage->space; a++)
-        guard = axis_masks(l, s, a, !memory && a < tir_stage_of(l, stage->fold)->space, guard);
+    for (int a = 0; a < stage->space; a++) guard = axis_masks(l, s, a, unit || (!memory && a < fold->space), guard);
     return memory ? in_box(l, s, false, guard) : guard;
 }
 
