@@ -11,7 +11,6 @@
 
 #include <assert.h>
 
-enum { DOUBTS_MAX = 8 };         /* per cluster; further joins are kept */
 enum { FEW_ROWS = 16 };          /* so few tasks leave threads idle */
 enum { LARGE_DOMAIN = 1 << 15 }; /* elements for which using several threads is worthwhile */
 

@@ -20,7 +20,7 @@ typedef enum fuse_kind {
     CLUSTER_ALONE      /* views, opaque, control */
 } fuse_kind;
 
-enum { CLUSTER_NODES_MAX = 48 };
+enum { CLUSTER_NODES_MAX = 48, DOUBTS_MAX = 8 /* joins of a cluster that are questioned; further ones are kept */ };
 
 /* Core node `user` reads `value` of core node `producer`, perhaps through cheap nodes (fuse.c). */
 typedef struct fuse_edge {

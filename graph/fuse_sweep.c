@@ -129,6 +129,7 @@ void graph_fuse_join_sweeps(fuser *f) {
         if (!carries_matrix(f, e, &matrix)) continue;
         lib_vec_push(f->arena, &s.makers, from);
         if (!collect(&s, &matrix) || s.makers.count + s.readers.count < 3 || s.readers.count < 2) continue;
+        if (s.makers.count + s.readers.count - 1 > DOUBTS_MAX) continue; /* all of these joins must be questioned */
         if (count_nodes(&s) <= CLUSTER_NODES_MAX && !is_left(&s)) join_set(&s, &matrix);
     }
 }

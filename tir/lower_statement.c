@@ -442,12 +442,14 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
 }
 
 /* Guard of a step that is stored in its fold's state, which has no room for what tiles overrun: neither in memory nor, along the state's own
- * axes, in scratch. (A unit's tiles divide both: lower_collective.c.) */
+ * axes, in scratch. A collective statement has no guard; its layout has room for whole tiles. */
 static tir_expr state_guard(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s), *fold = tir_stage_of(l, stage->fold);
-    const bool memory = !tir_plan_of(l, stage->fold)->open, unit = tir_plan_of(l, s)->unit != NULL;
+    const tir_unit *unit = tir_plan_of(l, s)->unit;
+    const bool memory = !tir_plan_of(l, stage->fold)->open, collective = unit && tir_unit_is_collective(unit);
     tir_expr guard = 0;
-    for (int a = 0; a < stage->space; a++) guard = axis_masks(l, s, a, unit || (!memory && a < fold->space), guard);
+    for (int a = 0; a < stage->space; a++)
+        guard = axis_masks(l, s, a, collective || (!memory && a < fold->space), guard);
     return memory ? in_box(l, s, false, guard) : guard;
 }
 

@@ -1,5 +1,5 @@
 /* The rewrite section of a schedule: compute -> compute, on the region itself. Exact rewrites (inline, layout, copy) keep every
- * bit; rfactor, tree, block and online of inexact reducers change the order of combines and are named for it. */
+ * bit; rfactor, tree, block, online and sweep of inexact reducers change the order of combines and are named for it. */
 #include "tir/schedule_internal.h"
 
 static tir_stage *stage_at(tir_schedule_state *state, int s) {
