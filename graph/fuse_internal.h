@@ -12,10 +12,11 @@ typedef enum fuse_role { FUSE_NONE, FUSE_SOURCE, FUSE_CHEAP, FUSE_CORE } fuse_ro
 
 /* The kind of a cluster, determined by its heaviest node. */
 typedef enum fuse_kind {
-    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
-    CLUSTER_MAPS,      /* maps and injectives */
-    CLUSTER_ROWS,      /* reductions over the same axes of one domain, and maps over the domain and over its rows */
-    CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
+    CLUSTER_MOVES, /* injective nodes only: no arithmetic */
+    CLUSTER_MAPS,  /* maps and injectives */
+    CLUSTER_ROWS,  /* reductions over the same axes of one domain, and maps over the domain and over its rows */
+    CLUSTER_HEAVY, /* one contraction, convolution, window, scan or scatter with an epilogue of maps; several contractions of common
+                          matrices (fuse_sweep.c) */
     CLUSTER_ATTENTION, /* contraction, rows, contraction */
     CLUSTER_ALONE      /* views, opaque, control */
 } fuse_kind;

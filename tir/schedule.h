@@ -25,9 +25,9 @@
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
  *                                          with steps <member>_b (of the block) and <member>_n (next), and <map>_b of maps between them
  *                                          that several points read; a divisor is applied after the fold
- *     sweep   dq.j 32 -> F jb              sum dq over j, the stages along j that it reads, and those that read these along j become one
- *                                          fold over blocks of j: steps <stage>_b of a block, and dq_n (next); what is computed along j
- *                                          for them lasts as long as its block
+ *     sweep   dq.j 32 -> F jb              the reduction dq over j, its producers that have an axis j, and other stages that read these
+ *                                          producers at their own axis j, become one fold F over blocks of j, with steps <stage>_b (of one
+ *                                          block) and dq_n (next); the producers' values are kept for one block only
  *     seed    o_b                          the map that alone reads sum o_b, as x + o_b, becomes that sum, beginning with x
  *     hoist   xw F                         a step that does not depend on the state moves out of fold F
  *   loops:

@@ -1,6 +1,6 @@
-/* sweep S.k B -> F t: the sum S over k, what is computed along k for it, and what else is computed from that, become one fold over blocks of
- * B points of k. (Attention's derivatives: S is that of the queries, k the keys; weights and their derivatives are computed for it, and
- * those of keys and values from them. Dao 2023.)
+/* sweep S.k B -> F t: the reduction S over axis k, its producers that have an axis k, and the other readers of these producers become the
+ * steps of one fold F over blocks of B points of k. (In the derivatives of attention, S is the derivative by the queries and k the keys; the
+ * producers are the weights and their derivatives, which the derivatives by keys and values read as well. Dao 2023.)
  *
  *   sources    stages with an axis along k that S reads, or other sources: steps for one block, whose values last as long as it does
  *   S          the fold's state, S of the blocks so far: S_b sums a block, S_n = S + S_b
@@ -105,7 +105,7 @@ static void add_part(sweep *w, part_kind kind, int s, int along) {
     w->parts[w->count++] = (part){.kind = kind, .whole = *stage, .stage = s, .along = along};
 }
 
-/* Visits a load of a source, or of S: what it loads along k is a source, too. */
+/* Visits a load in a source or in S: if the loaded tensor is indexed by the reader's axis k, the stage that produces it is a source as well. */
 static void find_source(void *user, tir_expr load) {
     sweep *w = user;
     const part *reader = &w->parts[w->current];
@@ -157,7 +157,7 @@ static void mark_late(const sweep *w, int s, bool *late) {
     if (stage_at(w, s)->fold >= 0) late[stage_at(w, s)->fold] = true;
 }
 
-/* Adds the followers that stages `late` leave; marks further ones. False: none was marked. */
+/* Adds the stages that are followers, except those in `late`; marks in `late` the stages that can be none. False: none was marked. */
 static bool find_followers_but(sweep *w, bool *late) {
     const int count = (int)w->state->region->stages.count;
     bool marked = false;
@@ -193,9 +193,12 @@ static void check_load(void *user, tir_expr load) {
 static void find_followers(sweep *w) {
     bool *late = LIB_NEW_ARRAY(w->state->arena, bool, w->state->region->stages.count + 1);
     const int sources = w->count;
-    do w->count = sources;
-    while (find_followers_but(
-        w, late)); /* a fold that is late precedes its steps, and what reads it may have been taken for a follower */
+    /* Repeated until no stage is marked: a fold precedes its steps in the list of stages, so a reader of the fold may have been added as a
+     * follower before a step of the fold was marked. */
+    for (bool marked = true; marked;) {
+        w->count = sources;
+        marked = find_followers_but(w, late);
+    }
     for (w->current = 0; w->current < w->count; w->current++) {
         const part *p = &w->parts[w->current];
         tir_stage_loads(w->state->region, p->stage, check_load, w);
@@ -287,7 +290,8 @@ static tir_expr on_fold_axes(const sweep *w, const part *p, tir_expr e) {
     return tir_substitute(w->pool, e, w->free, from, to);
 }
 
-/* Is the load, of a source that is a sum, along k, with other indices that are free or axes? Sets what is fixed. */
+/* Is the load an operand that can be copied by blocks: does a source that is a reduction load it, with one index k, the others being expressions
+ * of free axes or single axes of the reduction? Sets *out, but for the step. */
 static bool is_operand(const sweep *w, const part *p, tir_expr load, operand *out) {
     const tir_node *node = tir_get(w->pool, load);
     *out = (operand){.tensor = (uint32_t)node->bits};

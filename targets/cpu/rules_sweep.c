@@ -1,12 +1,14 @@
-/* Sweeps: contractions whose products are read by further contractions along either axis, several of them (the derivatives of attention: of
- * scores, and of queries, keys and values from these). A block of one axis after the other passes through all stages: directive `sweep`
- * (tir/schedule_sweep.c). No value of queries times keys is stored beyond its block; a task is a point of the free axes (a head). */
+/* Sweeps: contractions make matrices that several other contractions sum, some along rows and one along columns (in the derivatives of
+ * attention, the matrices are weights and their derivatives, of queries times keys). The directive `sweep` (tir/schedule_sweep.c) makes one
+ * fold of them: blocks of columns are processed one after the other, through all contractions, and matrices are stored for one block only. A
+ * task is a point of the fold's free axes (a head). */
 #include "targets/cpu/rules_tile.h"
 
 enum {
-    L2_SHARE = 2,      /* part of L2 for what a block stores for all rows */
-    POINTS_LEAST = 32, /* of a block, though it exceeds L2: the state is loaded and stored for each block */
-    VECTORS_MOST = 8   /* of a block */
+    L2_SHARE = 2, /* the matrices of one block, with all their rows, take at most 1/L2_SHARE of L2 */
+    POINTS_LEAST =
+        32, /* least points of a block, even if its matrices exceed L2: the state is loaded and stored for each block */
+    VECTORS_MOST = 8 /* most vectors of a block */
 };
 
 static const tir_stage *stage_of(const rules *r, int s) {
