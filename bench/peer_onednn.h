@@ -43,6 +43,8 @@ typedef struct plan {
     int description_count;
     struct fused *fused;
     bool failed;
+    /* a convolution by the reference implementation is among the steps */
+    bool by_reference;
     char note[96];
 } plan;
 

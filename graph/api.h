@@ -106,6 +106,8 @@ typedef struct graph_named_constant {
 dlc_value graph_handle_constant(dlc_graph *handle, const graph_named_constant *constant);
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
 dlc_value graph_poison(void);
+/* Is each element of the value the number 0, whatever the inputs are? */
+bool graph_handle_is_zero(dlc_value value);
 
 /* Is the number a valid status? Host functions may return any number. */
 bool graph_is_status(dlc_status status);

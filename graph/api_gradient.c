@@ -14,6 +14,7 @@ typedef struct request {
     const dlc_value *y, *x, *vector;
     dlc_value *out;
     /* dlc_mixed_precision */
+    bool any_type;
     dlc_dtype narrow;
     const lib_log *log;
     void (*derive)(graph *g, const struct request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
@@ -38,7 +39,7 @@ static const char *described(const graph *g, graph_id value) {
     return v->called ? v->called : v->name ? v->name : graph_node_of(g, value)->op->name;
 }
 
-/* The ids of values that must belong to the handle's graph itself and be of a float type or c64. */
+/* The ids of values that must belong to the handle's graph itself and, unless there are no derivatives, be of a float type or c64. */
 static graph_id *resolve(dlc_graph *handle, const request *r, int count, const dlc_value *values, const char *what) {
     lib_scope *scope = handle->arena->scope;
     if (count < 0 || (count && !values))
@@ -51,7 +52,7 @@ static graph_id *resolve(dlc_graph *handle, const request *r, int count, const d
             lib_raise(scope, DLC_INVALID_ARGUMENT,
                       "%s: %s %d is a value of a graph around the sub-graph, expected one of the graph itself", r->call,
                       what, i);
-        if (!is_number(graph_shape_of(handle->g, ids[i])->dtype))
+        if (!r->any_type && !is_number(graph_shape_of(handle->g, ids[i])->dtype))
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s %d (%s) is %s, expected a float type or c64", r->call, what,
                       i, described(handle->g, ids[i]), shape_text(handle->g, ids[i]));
     }
@@ -140,6 +141,11 @@ static graph_id *widened(graph *g, int count, const graph_id *vector) {
     graph_id *wide = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)count);
     for (int i = 0; i < count; i++) wide[i] = graph_widen(g, vector[i]);
     return wide;
+}
+
+bool graph_handle_is_zero(dlc_value value) {
+    double number;
+    return dlc_value_ok(value) && graph_is_number(value.graph->g, (graph_id)value.id, &number) && number == 0;
 }
 
 static void derive_gradient(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
@@ -251,6 +257,7 @@ void dlc_mixed_precision(int count, const dlc_value *y, dlc_dtype narrow, dlc_va
                  .y = y,
                  .outputs = count,
                  .out = out,
+                 .any_type = true,
                  .narrow = narrow,
                  .derive = mix};
     perform(&r);

@@ -147,13 +147,19 @@ _Noreturn static void refuse(const way *w, uint32_t index, bool reverse) {
               op->refused ? op->refused : "");
 }
 
-/* Does work(argument) for node `index`. An error of what the host defined says where it stands; one that does so already, since a rule itself
- * asks for derivatives, passes unchanged. */
+static bool has_subgraph(const graph_op *op) {
+    bool has = false;
+    for (int a = 0; op->attribute[a].name; a++) has = has || op->attribute[a].kind == GRAPH_ATTR_SUBGRAPH;
+    return has;
+}
+
+/* Does work(argument) for node `index`. An error of what the host defined, or in a sub-graph, says where the node stands; one of a host's rule
+ * that does so already, since the rule itself asks for derivatives, passes unchanged. */
 static void work_for(const way *w, uint32_t index, void (*work)(void *argument), void *argument) {
     const graph_op *op = w->g->nodes.data[index].op;
     lib_scope *const outer = w->arena->scope;
     lib_scope inner;
-    if (!op->host) {
+    if (!op->host && !has_subgraph(op)) {
         work(argument);
         return;
     }
@@ -161,8 +167,16 @@ static void work_for(const way *w, uint32_t index, void (*work)(void *argument),
     if (LIB_ENTER(&inner)) work(argument);
     w->arena->scope = outer;
     if (inner.error.status == DLC_OK) return;
-    if (lib_is_circumstance(inner.error.status) || strstr(inner.error.message, ", on the way "))
-        lib_raise_error(outer, &inner.error);
+    const bool placed = strstr(inner.error.message, ", on the way ") != NULL;
+    if (lib_is_circumstance(inner.error.status) || (placed && op->host)) lib_raise_error(outer, &inner.error);
+    if (placed) { /* in a sub-graph, by a walk of its own, which is called as the row is */
+        const size_t call = strlen(op->name);
+        const char *message = inner.error.message;
+        if (strncmp(message, op->name, call) == 0 && strncmp(message + call, ": ", 2) == 0) message += call + 2;
+        lib_raise(outer, inner.error.status, "%s: in %s (node %u), on the way %s: %s", w->call, op->name, index,
+                  way_text(w, index), message);
+    }
+    if (!op->host) lib_raise_error(outer, &inner.error);
     lib_raise(outer, inner.error.status, "%s: operator %s (node %u): %s, on the way %s", w->call, op->name, index,
               inner.error.message, way_text(w, index));
 }
@@ -527,7 +541,9 @@ static void go_down(way *w, uint32_t index) {
     for (int r = 0; r < node->results; r++) {
         const graph_id value = node->first + (graph_id)r;
         graph_id *known = &w->derivative[value - w->first_value];
-        if (!*known && out[r] && moves(w, value)) *known = checked(w, node->op, out[r], value);
+        if (!out[r] || !moves(w, value)) continue;
+        out[r] = checked(w, node->op, out[r], value);
+        *known = *known ? graph_add(w->g, *known, out[r]) : out[r]; /* its own tangent was given */
     }
 }
 
@@ -535,7 +551,10 @@ void graph_jvp(graph *g, const char *call, int count, const graph_id *x, const g
                const graph_id *y, graph_id *out) {
     way w = begin(g, call, NULL, count, x);
     find_order(&w, results, y, false);
-    for (int i = 0; i < count; i++) w.derivative[x[i] - w.first_value] = tangents[i];
+    for (int i = 0; i < count; i++) {
+        graph_id *sum = &w.derivative[x[i] - w.first_value];
+        *sum = *sum ? graph_add(g, *sum, tangents[i]) : tangents[i];
+    }
     for (uint32_t i = 0; i < w.order.count; i++) {
         /* Tangents belong to the sweep of what they are tangents of. */
         const graph_id above = g->nodes.data[w.order.data[i]].first, first = g->values.count;

@@ -80,7 +80,8 @@ void graph_cotangent_if(graph_rule *rule);
 void graph_tangent_while(graph_rule *rule);
 void graph_tangent_scan(graph_rule *rule);
 void graph_cotangent_scan(graph_rule *rule);
-void graph_transpose_cut(graph_rule *rule);
+void graph_tangent_cut(graph_rule *rule);
+void graph_cotangent_cut(graph_rule *rule);
 void graph_cotangent_recompute(graph_rule *rule);
 void graph_cotangent_with_gradient(graph_rule *rule);
 

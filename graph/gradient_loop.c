@@ -152,10 +152,43 @@ void graph_cotangent_recompute(graph_rule *rule) {
         if (rule->wanted[i]) rule->out[i] = back[at++];
 }
 
+/* ---- what moves in a loop ------------------------------------------------------------------------------------------------- */
+
+/* By value of a loop's body: does it depend, through numbers and in any iteration, on an input that moves? first: by input. */
+static bool *find_moving(const graph *body, int carries, const bool *first) {
+    bool *moves = LIB_NEW_ARRAY(body->arena, bool, body->values.count);
+    for (uint32_t i = 0; i < body->inputs.count; i++) moves[body->inputs.data[i]] = first[i];
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t n = 0; n < body->nodes.count; n++) {
+            const graph_node *node = &body->nodes.data[n];
+            bool any = false;
+            for (int k = 0; k < node->inputs && !node->op->flat; k++) any = any || moves[node->input[k]];
+            for (int r = 0; any && r < node->results; r++)
+                if (is_number_value(body, node->first + (graph_id)r)) moves[node->first + (graph_id)r] = true;
+        }
+        for (int i = 0; i < carries; i++) {
+            if (!moves[body->outputs.data[i]] || moves[body->inputs.data[i]]) continue;
+            moves[body->inputs.data[i]] = again = true;
+        }
+    }
+    return moves;
+}
+
+/* By input of the body: does it move if the operands that have tangents do? */
+static bool *find_moving_inputs(const graph_rule *rule, const graph *body, int first_operand, int carries) {
+    bool *along = LIB_NEW_ARRAY(rule->g->arena, bool, body->inputs.count);
+    for (uint32_t i = 0; i < body->inputs.count; i++) along[i] = rule->tangent[first_operand + (int)i] != 0;
+    const bool *moves = find_moving(body, carries, along);
+    for (uint32_t i = 0; i < body->inputs.count; i++) along[i] = moves[body->inputs.data[i]];
+    return along;
+}
+
 /* ---- while, forwards ------------------------------------------------------------------------------------------------------- */
 
-/* A graph of which each input of a float type is followed, at the end of its group, by its tangent. */
-static graph *doubled(graph *parent, const graph *body, int carries, int64_t *number, graph_id **x, graph_id **d) {
+/* A graph of which each input that moves (`along`) is followed, at the end of its group, by its tangent. */
+static graph *doubled(graph *parent, const graph *body, int carries, const bool *along, int64_t *number, graph_id **x,
+                      graph_id **d) {
     graph *g = graph_new_subgraph(parent, number);
     const int inputs = (int)body->inputs.count, ends[] = {carries, inputs};
     *x = LIB_NEW_ARRAY(parent->arena, graph_id, (size_t)inputs);
@@ -163,7 +196,7 @@ static graph *doubled(graph *parent, const graph *body, int carries, int64_t *nu
     for (int part = 0, from = 0; part < 2; from = ends[part++]) {
         for (int i = from; i < ends[part]; i++) (*x)[i] = new_input(g, graph_shape_of(body, body->inputs.data[i]));
         for (int i = from; i < ends[part]; i++) {
-            if (!is_number_value(body, body->inputs.data[i])) continue;
+            if (!along[i]) continue;
             const graph_shape shape = tangent_shape(body, body->inputs.data[i]);
             (*d)[i] = new_input(g, &shape);
         }
@@ -189,11 +222,11 @@ static graph_id tangent_or_zero(const graph_rule *rule, int operand) {
     return zeros(rule->g, &shape);
 }
 
-/* Operands first..end - 1, then the tangents of those of a float type. */
-static void push_doubled(const graph_rule *rule, int first, int end, id_list *input) {
+/* Operands first..end - 1, then the tangents of those that move. */
+static void push_doubled(const graph_rule *rule, int first, int end, const bool *along, id_list *input) {
     for (int i = first; i < end; i++) lib_vec_push(rule->g->arena, input, rule->input[i]);
     for (int i = first; i < end; i++)
-        if (is_number_value(rule->g, rule->input[i])) lib_vec_push(rule->g->arena, input, tangent_or_zero(rule, i));
+        if (along[i]) lib_vec_push(rule->g->arena, input, tangent_or_zero(rule, i));
 }
 
 void graph_tangent_while(graph_rule *rule) {
@@ -201,12 +234,13 @@ void graph_tangent_while(graph_rule *rule) {
     graph *g = rule->g;
     const graph *condition = subgraph_of(rule, CONDITION), *body = subgraph_of(rule, BODY);
     const int carries = (int)body->outputs.count;
+    const bool *along = find_moving_inputs(rule, body, 0, carries);
     int64_t numbers[2];
     graph_id *x, *d, test;
-    graph *own = doubled(g, condition, carries, &numbers[0], &x, &d);
+    graph *own = doubled(g, condition, carries, along, &numbers[0], &x, &d);
     graph_inline(condition, own, x, &test);
     graph_new_output(own, NULL, test);
-    own = doubled(g, body, carries, &numbers[1], &x, &d);
+    own = doubled(g, body, carries, along, &numbers[1], &x, &d);
     graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries),
              *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries);
     graph_inline(body, own, x, y);
@@ -218,8 +252,8 @@ void graph_tangent_while(graph_rule *rule) {
         add_output(own, moved[i], &shape);
     }
     id_list input = {0};
-    push_doubled(rule, 0, carries, &input);
-    push_doubled(rule, carries, rule->inputs, &input);
+    push_doubled(rule, 0, carries, along, &input);
+    push_doubled(rule, carries, rule->inputs, along, &input);
     graph_id next = graph_emit_with(g, "while", (int)input.count, input.data, 2,
                                     (graph_setting[]){graph_set_integer("condition", numbers[0]),
                                                       graph_set_integer("body", numbers[1])}) +
@@ -302,6 +336,7 @@ void graph_tangent_scan(graph_rule *rule) {
     const scan_form f = form_of(rule);
     const int inputs = (int)f.body->inputs.count, outputs = (int)f.body->outputs.count,
               ends[] = {f.carries, sequences_end(&f), inputs};
+    const bool *along = find_moving_inputs(rule, f.body, 0, f.carries);
     scan_builder s = {.g = g};
     id_list *const operands[] = {&s.carry, &s.sequence, &s.capture};
     s.body = graph_new_subgraph(g, &s.number);
@@ -310,29 +345,25 @@ void graph_tangent_scan(graph_rule *rule) {
     graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)outputs),
              *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)outputs);
     for (int part = 0, from = 0; part < 3; from = ends[part++]) {
-        push_doubled(rule, from, ends[part], operands[part]);
+        push_doubled(rule, from, ends[part], along, operands[part]);
         for (int i = from; i < ends[part]; i++)
             x[i] = new_input(s.body, graph_shape_of(f.body, f.body->inputs.data[i]));
         for (int twice = 0; part == 1 && twice < 2; twice++)
             for (int i = from; i < ends[part]; i++)
-                if (!twice || is_number_value(g, rule->input[i]))
-                    lib_vec_push(g->arena, &s.forward, is_reverse(&f, i - from));
+                if (!twice || along[i]) lib_vec_push(g->arena, &s.forward, is_reverse(&f, i - from));
         for (int i = from; i < ends[part]; i++) {
-            if (!is_number_value(f.body, f.body->inputs.data[i])) continue;
+            if (!along[i]) continue;
             const graph_shape shape = tangent_shape(f.body, f.body->inputs.data[i]);
             d[i] = new_input(s.body, &shape);
         }
     }
     graph_inline(f.body, s.body, x, y);
     tangents_in(s.body, rule->op->name, inputs, x, d, outputs, y, moved);
-    for (int i = 0; i < outputs; i++) {
-        if (moved[i] || !is_number_value(s.body, y[i])) continue;
-        const graph_shape shape = tangent_shape(s.body, y[i]);
-        moved[i] = zeros(s.body, &shape);
-    }
     for (int i = 0; i < f.carries; i++) lib_vec_push(g->arena, &s.next, y[i]);
-    for (int i = 0; i < f.carries; i++)
-        if (moved[i]) lib_vec_push(g->arena, &s.next, moved[i]);
+    for (int i = 0; i < f.carries; i++) {
+        const graph_shape shape = tangent_shape(s.body, y[i]);
+        if (d[i]) lib_vec_push(g->arena, &s.next, moved[i] ? moved[i] : zeros(s.body, &shape));
+    }
     if (f.conditional) s.go_on = y[f.carries];
     for (int i = f.carries + f.conditional; i < outputs; i++) {
         if (!moved[i]) continue;
@@ -341,7 +372,7 @@ void graph_tangent_scan(graph_rule *rule) {
     }
     graph_id next = emit_scan(&s, &rule->attribute[GRAPH_SCAN_LENGTH]) + (graph_id)f.carries;
     for (int i = 0; i < f.carries; i++)
-        if (moved[i]) rule->out[i] = next++;
+        if (d[i]) rule->out[i] = next++;
     for (int i = 0; i < f.stacks; i++)
         if (moved[f.carries + f.conditional + i]) rule->out[f.carries + i] = next++;
 }
@@ -364,6 +395,31 @@ typedef struct iteration {
     bool *varies, *carried, *stacked, *after;
 } iteration;
 
+/* By carry: does it move, if the wanted operands do, and is a result with a cotangent computed from it, in this iteration or a later one? */
+static bool *find_carries_between(const graph_rule *rule, const scan_form *f) {
+    const graph *body = f->body;
+    const graph_id *input = body->inputs.data, *output = body->outputs.data;
+    const bool *moves = find_moving(body, f->carries, rule->wanted);
+    bool *reached = LIB_NEW_ARRAY(rule->g->arena, bool, body->values.count),
+         *between = LIB_NEW_ARRAY(rule->g->arena, bool, (size_t)f->carries);
+    for (int i = 0; i < f->carries + f->stacks; i++)
+        if (rule->cotangent[i]) reached[output[i < f->carries ? i : i + f->conditional]] = true;
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t n = body->nodes.count; n-- > 0;) {
+            const graph_node *node = &body->nodes.data[n];
+            bool any = false;
+            for (int r = 0; r < node->results && !node->op->flat; r++) any = any || reached[node->first + (graph_id)r];
+            for (int k = 0; any && k < node->inputs; k++)
+                if (moves[node->input[k]]) reached[node->input[k]] = true;
+        }
+        for (int i = 0; i < f->carries; i++)
+            if (reached[input[i]] && !reached[output[i]]) reached[output[i]] = again = true;
+    }
+    for (int i = 0; i < f->carries; i++) between[i] = moves[input[i]] && reached[output[i]];
+    return between;
+}
+
 static iteration open_iteration(graph_rule *rule, const scan_form *f) {
     graph *g = rule->g;
     lib_arena *arena = g->arena;
@@ -375,19 +431,19 @@ static iteration open_iteration(graph_rule *rule, const scan_form *f) {
                     .back = LIB_NEW_ARRAY(arena, graph_id, (size_t)inputs)};
     for (int i = 0; i < inputs; i++) it.x[i] = new_input(it.g, graph_shape_of(f->body, f->body->inputs.data[i]));
     graph_inline(f->body, it.g, it.x, it.y);
+    const bool *between = find_carries_between(rule, f);
     id_list y = {0}, c = {0}, x = {0}, from = {0};
     for (int i = 0; i < outputs; i++) {
         const int stack = i - f->carries - f->conditional;
-        const bool reached = i < f->carries || (stack >= 0 && rule->cotangent[f->carries + stack]);
-        if (!reached || !is_number_value(it.g, it.y[i])) continue;
+        const bool reached = i < f->carries ? between[i] : stack >= 0 && rule->cotangent[f->carries + stack];
+        if (!reached) continue;
         const graph_shape shape = tangent_shape(it.g, it.y[i]);
         it.given[i] = new_input(it.g, &shape);
         lib_vec_push(arena, &y, it.y[i]);
         lib_vec_push(arena, &c, it.given[i]);
     }
     for (int i = 0; i < inputs; i++) {
-        /* carries always: what moves in one iteration may move another one in the next */
-        if (!is_number_value(it.g, it.x[i]) || (i >= f->carries && !rule->wanted[i])) continue;
+        if (i < f->carries ? !between[i] : !rule->wanted[i]) continue;
         lib_vec_push(arena, &x, it.x[i]);
         lib_vec_push(arena, &from, (graph_id)i);
     }
@@ -449,32 +505,23 @@ static bool folds_over_time(const iteration *it, const graph_node *node) {
            graph_shape_of(it->g, node->input[0])->rank < DLC_MAX_RANK;
 }
 
-/* Marks the nodes that value v, which does not change, depends on. */
-static void compute_after(iteration *it, graph_id v) {
+/* Decides how value v is summed: by operands' sums, by a stack, or in the loop. summed: by value, its sum is needed; computed: by node, its
+ * results, which do not change, are read after the loop. */
+static void sum_value(iteration *it, graph_id v, bool *summed, bool *computed) {
     const uint32_t index = it->g->values.data[v].node;
     const graph_node *node = &it->g->nodes.data[index];
-    if (it->after[index] || node->op->structure == GRAPH_ARRIVES) return;
-    it->after[index] = true;
-    for (int k = 0; k < node->inputs; k++)
-        if (node->input[k]) compute_after(it, node->input[k]);
-}
-
-/* Decides how value v is summed: by operands' sums, by a stack, or in the loop. */
-static void sum_value(iteration *it, graph_id v) {
-    const uint32_t index = it->g->values.data[v].node;
-    const graph_node *node = &it->g->nodes.data[index];
-    const bool sums = sums_first(it, node), contracts = contracts_over_time(it, node);
-    if (it->after[index] || it->carried[v]) return;
-    it->after[index] = sums || contracts;
+    const bool contracts = contracts_over_time(it, node);
+    it->after[index] = contracts || sums_first(it, node);
     it->carried[v] = !it->after[index];
     for (int k = 0; it->after[index] && k < node->inputs; k++) {
-        if (!node->input[k]) continue;
+        const graph_id operand = node->input[k];
+        if (!operand) continue;
         if (contracts)
-            it->stacked[node->input[k]] = true;
-        else if (it->varies[node->input[k]])
-            sum_value(it, node->input[k]);
+            it->stacked[operand] = true;
+        else if (it->varies[operand])
+            summed[operand] = true;
         else
-            compute_after(it, node->input[k]);
+            computed[it->g->values.data[operand].node] = true;
     }
 }
 
@@ -486,8 +533,18 @@ static void plan_sums(iteration *it, const scan_form *f) {
     it->carried = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     it->stacked = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     it->after = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
-    for (int i = sequences_end(f); i < inputs; i++)
-        if (it->back[i]) sum_value(it, it->back[i]);
+    bool *summed = LIB_NEW_ARRAY(g->arena, bool, g->values.count),
+         *computed = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
+    for (int i = sequences_end(f); i < inputs; i++) summed[it->back[i]] = it->back[i] != 0;
+    for (graph_id v = g->values.count; v-- > 1;) /* users before operands */
+        if (summed[v]) sum_value(it, v, summed, computed);
+    for (uint32_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        if (!computed[i] || node->op->structure == GRAPH_ARRIVES) continue;
+        it->after[i] = true;
+        for (int k = 0; k < node->inputs; k++)
+            if (node->input[k]) computed[g->values.data[node->input[k]].node] = true;
+    }
     for (int i = f->carries; i < sequences_end(f); i++) it->stacked[it->back[i]] = it->back[i] != 0;
     for (graph_id v = 1; v < g->values.count; v++) {
         const uint32_t index = g->values.data[v].node;
@@ -825,16 +882,29 @@ void graph_cotangent_scan(graph_rule *rule) {
 
 /* ---- cut ------------------------------------------------------------------------------------------------------------------ */
 
-/* Zeros behind the elements that were left. */
-void graph_transpose_cut(graph_rule *rule) {
+/* The elements that the size, which the cut of the operands has bound, leaves. */
+void graph_tangent_cut(graph_rule *rule) {
     graph *g = rule->g;
-    const graph_id c = rule->cotangent[rule->operand - 1];
-    const graph_shape whole = *graph_shape_of(g, rule->input[rule->operand]);
-    graph_shape rest = whole;
-    if (!c) return;
-    rest.dtype = graph_shape_of(g, c)->dtype;
-    rest.dim[0] = tir_sub(g->pool, whole.dim[0], graph_shape_of(g, c)->dim[0]);
-    rule->out[0] = graph_concat(g, 2, (graph_id[]){c, zeros(g, &rest)}, 0);
+    for (int k = 1; k < rule->inputs; k++) {
+        tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
+        int64_t step[DLC_MAX_RANK];
+        const graph_shape left = *graph_shape_of(g, rule->first + (graph_id)k - 1);
+        for (int d = 0; d < left.rank; d++) start[d] = tir_index(g->pool, 0), stop[d] = left.dim[d], step[d] = 1;
+        if (rule->tangent[k]) rule->out[k - 1] = graph_slice(g, rule->tangent[k], start, stop, step);
+    }
+}
+
+/* Zeros behind the elements that were left. */
+void graph_cotangent_cut(graph_rule *rule) {
+    graph *g = rule->g;
+    for (int k = 1; k < rule->inputs; k++) {
+        const graph_id c = rule->cotangent[k - 1];
+        if (!c || !rule->wanted[k]) continue;
+        graph_shape rest = *graph_shape_of(g, rule->input[k]);
+        rest.dtype = graph_shape_of(g, c)->dtype;
+        rest.dim[0] = tir_sub(g->pool, rest.dim[0], graph_shape_of(g, c)->dim[0]);
+        rule->out[k] = graph_concat(g, 2, (graph_id[]){c, zeros(g, &rest)}, 0);
+    }
 }
 
 /* ---- with_gradient -------------------------------------------------------------------------------------------------------- */

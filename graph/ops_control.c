@@ -458,7 +458,8 @@ static const graph_op row_cut = {
     .dtypes = "any",
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL,
                    "a symbol of its own, which no input has: the name of the new leading size"}},
-    GRAPH_JOINTLY_LINEAR(graph_transpose_cut),
+    .jvp = graph_tangent_cut,
+    .vjp = graph_cotangent_cut,
     .infer = infer_cut,
     .doc =
         "The first `count` elements of each operand along its leading dimension, count an integer of rank 0 that the run "

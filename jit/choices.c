@@ -68,10 +68,16 @@ static void list_words(lib_text *text, const char *const *words, int count) {
     if (count > SHOWN) lib_text_format(text, ", ... %s", words[count - 1]);
 }
 
-static int number_of(const tir_choice *choice, const char *value) {
+/* The candidate that is shown as `value`; of a number that is not among the sample that is listed, the number. NULL: there is none. */
+static const char *candidate_of(lib_arena *arena, const tir_choice *choice, const char *value) {
     for (int i = 0; i < choice->count; i++)
-        if (strcmp(choice->shown[i], value) == 0) return i;
-    return -1;
+        if (strcmp(choice->shown[i], value) == 0) return choice->candidate[i];
+    const tir_numbers *from = &choice->numbers;
+    char *end;
+    const long long number = strtoll(value, &end, 10);
+    if (*end || !from->step || number < from->low || number > from->high || (number - from->low) % from->step)
+        return NULL;
+    return lib_arena_format(arena, "%lld", number);
 }
 
 /* The choice that is shown as `which` says; NULL: there is none. */
@@ -86,10 +92,10 @@ static tir_choice *find_choice(const tir_choices *choices, const wanted *which) 
 /* Pins the wanted choice if the value is a candidate beside what is pinned so far. */
 static bool pin(tir_choices *choices, wanted *which) {
     tir_choice *made = find_choice(choices, which);
-    const int value = made ? number_of(made, which->value) : -1;
-    if (value < 0) return false;
+    const char *value = made ? candidate_of(choices->arena, made, which->value) : NULL;
+    if (!value) return false;
     if (made->pinned) return which->found = true; /* by an earlier line; check_pins tells if that one differs */
-    lib_vec_push(choices->arena, &choices->pins, ((tir_pin){made->stage, made->what, made->candidate[value]}));
+    lib_vec_push(choices->arena, &choices->pins, ((tir_pin){made->stage, made->what, value}));
     return which->found = made->pinned = true;
 }
 
@@ -130,7 +136,9 @@ bool jit_has_choices(const jit_own *own) {
     const size_t length = sizeof word - 1;
     for (size_t at = 0; own->text && at < own->length;) {
         while (at < own->length && strchr(" \t", own->text[at])) at++;
-        if (own->length - at >= length && memcmp(own->text + at, word, length) == 0) return true;
+        if (own->length - at >= length && memcmp(own->text + at, word, length) == 0 &&
+            (own->length - at == length || strchr(" \t\r\n", own->text[at + length])))
+            return true;
         const char *end = memchr(own->text + at, '\n', own->length - at);
         if (!end) break;
         at = (size_t)(end - own->text) + 1;

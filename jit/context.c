@@ -280,11 +280,11 @@ static void log_statistics(dlc_context *context) {
     dlc_context_statistics(context, &s);
     lib_log_write(
         &context->log,
-        "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, on the host %llu, cache %llu B",
+        "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, refused %llu, on the host %llu, cache %llu B",
         (unsigned long long)s.runs, (unsigned long long)s.plan_builds, (unsigned long long)s.plan_hits,
         (unsigned long long)s.kernel_builds, (unsigned long long)s.kernel_hits, (unsigned long long)s.kernel_evictions,
-        (unsigned long long)s.interpreted_regions, (unsigned long long)s.host_regions,
-        (unsigned long long)s.cache_bytes);
+        (unsigned long long)s.interpreted_regions, (unsigned long long)s.refused_schedules,
+        (unsigned long long)s.host_regions, (unsigned long long)s.cache_bytes);
 }
 
 static void end_context(dlc_context *context) {
@@ -354,6 +354,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                         .kernel_builds = READ(kernel_builds),
                         .kernel_evictions = READ(kernel_evictions),
                         .interpreted_regions = READ(interpreted_regions),
+                        .refused_schedules = READ(refused_schedules),
                         .cache_bytes = READ(plan_bytes),
                         .arena_bytes = READ(arena_bytes) + jit_results_bytes(context),
                         .constant_bytes = READ(constant_bytes),

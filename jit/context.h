@@ -234,8 +234,8 @@ struct dlc_context {
     /* Totals of destroyed programs, and counts that belong to no program. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, constant_bytes, copied_bytes, transferred_bytes,
-        compile_ns, run_ns, host_regions, tier_generic, tier_specialised, tier_failures, predictions;
+    _Atomic uint64_t interpreted_regions, refused_schedules, arena_bytes, plan_bytes, constant_bytes, copied_bytes,
+        transferred_bytes, compile_ns, run_ns, host_regions, tier_generic, tier_specialised, tier_failures, predictions;
 };
 
 dlc_status jit_fail(dlc_context *context,

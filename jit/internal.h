@@ -378,6 +378,11 @@ void jit_schedule_by_rules(const jit_rules *rules, lib_arena *arena, const tir_r
 tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
                                tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
                                lib_error *error);
+/* As jit_lower_by_rules, which has failed, with one choice changed so that lowering takes the schedule; *change: the choice and its value, with
+ * the region's names. NULL: there is no such choice. */
+tir_kernel *jit_lower_by_other_choice(const jit_rules *rules, lib_arena *arena, tir_region *region,
+                                      tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                                      const char **change);
 /* The sizes of the region's parameters that predictions assume (predict.c). */
 int64_t *jit_usual_sizes(lib_arena *arena, const tir_region *region);
 

@@ -153,13 +153,24 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     const bool ruled = by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules");
     if (jit_has_choices(&own)) {
         if (ruled) return jit_lower_by_choices(&rules, arena, region, &own, rewritten, schedule, &options);
-        own.text = NULL; /* choices of rules that are not asked */
+        own.text = NULL;
+        lib_log_write(&context->log, "dlc: schedule of region %s, line %d: its choices are ignored: %s", region->name,
+                      own.line, by->schedule ? "DLC_DISABLE=rules" : "the target has no rules");
     } else if (!own.text && ruled) {
         lib_error error;
         tir_kernel *kernel = NULL;
         if (jit_choices_seed()) kernel = jit_lower_at_random(&rules, arena, region, rewritten, schedule, &options);
         if (!kernel) kernel = jit_lower_by_rules(&rules, arena, region, NULL, rewritten, schedule, &options, &error);
         if (kernel) return kernel;
+        const char *change = "";
+        kernel = jit_lower_by_other_choice(&rules, arena, region, rewritten, schedule, &options, &change);
+        if (kernel) {
+            lib_log_write(&context->log,
+                          "dlc: region %s is scheduled with `choose %s`, since its rules' schedule fails: %s",
+                          region->name, change, error.message);
+            atomic_fetch_add_explicit(&context->refused_schedules, 1, memory_order_relaxed);
+            return kernel;
+        }
         /* Correct results by plain loops; the failure of the rules is logged. */
         lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);

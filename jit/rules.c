@@ -10,7 +10,7 @@
 /* ---- what the rules doubt */
 
 /* Predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and one more decision, `change` (NULL:
- * none); INFINITY: lowering refuses the schedule. */
+ * none); 0: the target has no cost model; INFINITY: lowering refuses the schedule. */
 static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
                     const tir_pin *change, const tir_lower_options *options) {
     const tir_lower_options plain = {.machine = options->machine};
@@ -30,7 +30,8 @@ static double price(const jit_rules *rules, lib_arena *arena, const tir_region *
         tir_schedule_init(&schedule, &trial);
         schedule.choices = &with;
         rules->by->schedule(plain.machine, 1, tir_region_copy(&trial, canonical), &schedule);
-        rules->by->cost(rules->device, &trial, tir_lower(&trial, canonical, &schedule, &plain), &work, 1, &cost);
+        const tir_kernel *kernel = tir_lower(&trial, canonical, &schedule, &plain);
+        if (rules->by->cost) rules->by->cost(rules->device, &trial, kernel, &work, 1, &cost);
         cycles = cost.cycles;
     }
     nodes->scope = outer;
@@ -113,5 +114,64 @@ tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_reg
         machine.vector_registers /= 2;
     } while (!kernel && overfull && machine.vector_registers >= LEAST_REGISTERS);
     if (!kernel && lib_is_circumstance(error->status)) lib_raise_error(arena->scope, error);
+    return kernel;
+}
+
+/* ---- what lowering refuses */
+
+/* The change of one choice whose kernel is predicted to be fastest, of those that lowering takes; *found false: it takes none of
+ * CHANGES_MOST. All choices get one other candidate before any gets a second one. */
+static tir_pin find_change(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, bool *found,
+                           const tir_lower_options *options) {
+    enum { CHANGES_MOST = 64 };
+    const tir_choices none = {.arena = arena};
+    tir_choices choices = {.arena = arena, .record = true};
+    tir_schedule schedule;
+    tir_pin best = {0};
+    double least = INFINITY;
+    int tried = 0, most = 0;
+    write_schedule(rules, options->machine, arena, canonical, &choices, &schedule);
+    for (uint32_t i = 0; i < choices.made.count; i++)
+        if (choices.made.data[i].count > most) most = choices.made.data[i].count;
+    for (int n = 1; n < most; n++)
+        for (uint32_t i = 0; i < choices.made.count && tried < CHANGES_MOST; i++) {
+            const tir_choice *made = &choices.made.data[i];
+            if (n >= made->count) continue;
+            const tir_pin change = {made->stage, made->what, made->candidate[(made->taken + n) % made->count]};
+            const double cycles = price(rules, arena, canonical, &none, &change, options);
+            tried++;
+            if (!(cycles < least)) continue;
+            least = cycles;
+            best = change;
+        }
+    *found = least < INFINITY;
+    return best;
+}
+
+tir_kernel *jit_lower_by_other_choice(const jit_rules *rules, lib_arena *arena, tir_region *region,
+                                      tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                                      const char **change) {
+    tir_choices choices = {.arena = arena, .record = true};
+    lib_scope *const outer = arena->scope, scope;
+    volatile bool found = false;
+    lib_error error;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        bool any;
+        const tir_pin pin = find_change(rules, arena, tir_region_canonical(arena, region), &any, options);
+        lib_vec_push(arena, &choices.pins, pin);
+        found = any;
+    }
+    arena->scope = outer;
+    if (lib_is_circumstance(scope.error.status)) lib_raise_error(outer, &scope.error);
+    if (!found) return NULL; /* also if the rules themselves fail */
+    tir_kernel *kernel = jit_lower_by_rules(rules, arena, region, &choices, rewritten, schedule, options, &error);
+    if (!kernel) return NULL;
+    tir_choices_show(schedule, region);
+    for (uint32_t i = 0; i < choices.made.count; i++) {
+        const tir_choice *made = &choices.made.data[i];
+        if (made->pinned)
+            *change = lib_arena_format(arena, "%s.%s %s", made->shown_stage, made->what, made->shown[made->taken]);
+    }
     return kernel;
 }

@@ -186,6 +186,9 @@ static dlc_value request_state(dlc_training *training, const void *arguments) {
     dlc_trainer *trainer = training->trainer;
     const dlc_parameter_options *options = r->options ? r->options : &defaults;
     check_shape(training, r->call, r->name, r->rank, r->shape);
+    if ((unsigned)r->dtype >= DLC_DTYPE_COUNT || !lib_dtypes[r->dtype].usable)
+        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "%s: %s: %d is no element type", r->call, r->name,
+                  (int)r->dtype);
     if (r->kind == TRAIN_PARAMETER && r->dtype != DLC_F32 && r->dtype != DLC_F64)
         lib_raise(trainer->arena.scope, DLC_UNSUPPORTED,
                   "%s: %s is %s: parameters are f32 or f64 (options.precision narrows what is computed with them)",
@@ -309,6 +312,10 @@ dlc_value jit_train_build(dlc_training *training, dlc_training_function *build, 
     if (!loss.graph && training->pass == TRAIN_EVALUATE) return loss;
     if (!loss.graph)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_trainer_create: the function gives no loss for the step");
+    if (dlc_value_ok(loss) && loss.graph != training->graph)
+        lib_raise(scope, DLC_INVALID_ARGUMENT,
+                  "dlc_trainer_create, %s: the loss is a value of another graph than dlc_training_graph",
+                  purpose[training->pass]);
     bool one = dlc_value_ok(loss) && lib_dtype_is_float(dlc_value_dtype(loss));
     for (int d = 0; one && d < dlc_value_rank(loss); d++) {
         const dlc_dim dim = dlc_value_dim(loss, d);

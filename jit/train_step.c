@@ -51,33 +51,27 @@ static dlc_value key_of(dlc_graph *handle, dlc_value seed, dlc_value steps, dlc_
     return dlc_add(dlc_mul(seed, i64(handle, (int64_t)0x9E3779B97F4A7C15)), tried);
 }
 
-/* Is `parameter` among what the loss is computed from? Nodes precede those that use their values. */
-static void require_influence(dlc_trainer *trainer, dlc_graph *handle, dlc_value loss, const dlc_value *parameter) {
-    const int count = dlc_graph_node_count(handle);
-    bool *reached = LIB_NEW_ARRAY(&trainer->arena, bool, (size_t)count);
-    reached[dlc_value_node(loss).index] = true;
-    for (int i = count - 1; i >= 0; i--) {
-        const dlc_node node = dlc_graph_node(handle, i);
-        for (int k = 0; reached[i] && k < dlc_node_input_count(node); k++) {
-            const dlc_value input = dlc_node_input(node, k);
-            if (dlc_value_ok(input)) reached[dlc_value_node(input).index] = true;
-        }
-    }
-    for (uint32_t s = 0; s < trainer->states.count; s++) {
-        const train_state *state = &trainer->states.data[s];
-        if (is_trained(state) && !reached[dlc_value_node(parameter[s]).index])
-            lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
-                      "dlc_trainer_create: the loss does not depend on parameter %s: set `frozen`, or use it",
-                      state->name);
-    }
-}
-
 /* ---- loss and gradients ---------------------------------------------------------------------------------------------------------- */
 
-static dlc_value in_precision(const dlc_trainer *trainer, dlc_value loss) {
-    dlc_value narrow = loss;
-    if (trainer->options.precision) dlc_mixed_precision(1, &loss, trainer->options.precision, &narrow);
-    return narrow;
+/* Computes the loss, if there is one, the host's outputs and the next carried values in options.precision. */
+static dlc_value in_precision(dlc_training *training, dlc_value loss) {
+    dlc_trainer *trainer = training->trainer;
+    lib_vec(dlc_value *) places = {0};
+    if (!trainer->options.precision) return loss;
+    lib_vec_push(&trainer->arena, &places, &loss);
+    for (uint32_t o = 0; o < training->outputs.count; o++)
+        lib_vec_push(&trainer->arena, &places, &training->outputs.data[o]);
+    for (uint32_t s = 0; s < training->next.count; s++) lib_vec_push(&trainer->arena, &places, &training->next.data[s]);
+    dlc_value *wide = LIB_NEW_ARRAY(&trainer->arena, dlc_value, places.count);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < places.count; i++) {
+        if (!dlc_value_ok(*places.data[i]) || places.data[i]->graph != training->graph) continue;
+        places.data[count] = places.data[i];
+        wide[count++] = *places.data[i];
+    }
+    dlc_mixed_precision((int)count, wide, trainer->options.precision, wide);
+    for (uint32_t i = 0; i < count; i++) *places.data[i] = wide[i];
+    return loss;
 }
 
 /* Calls the host's function in the training's graph. scale: of rank 0; poison: none. */
@@ -89,9 +83,8 @@ static found differentiate(builder *b, dlc_training_function *build, void *user,
     dlc_value *wrt = LIB_NEW_ARRAY(arena, dlc_value, count), *gradients = LIB_NEW_ARRAY(arena, dlc_value, count);
     found f = {.gradient = LIB_NEW_ARRAY(arena, dlc_value, count), .next = LIB_NEW_ARRAY(arena, dlc_value, count)};
     int trained = 0, at = 0;
-    f.loss = in_precision(trainer, jit_train_build(training, build, user));
+    f.loss = in_precision(training, jit_train_build(training, build, user));
     f.output = training->outputs.data;
-    require_influence(trainer, training->graph, f.loss, training->states.data);
     for (uint32_t s = 0; s < count; s++)
         if (is_trained(&trainer->states.data[s])) wrt[trained++] = training->states.data[s];
     dlc_gradient(scale.graph ? scaled(f.loss, scale) : f.loss, trained, wrt, gradients);
@@ -99,6 +92,12 @@ static found differentiate(builder *b, dlc_training_function *build, void *user,
         const train_state *state = &trainer->states.data[s];
         if (is_trained(state)) {
             const dlc_value g = gradients[at++];
+            if (graph_handle_is_zero(g))
+                lib_raise(
+                    arena->scope, DLC_INVALID_ARGUMENT,
+                    "dlc_trainer_create: the loss does not depend on parameter %s, or not through numbers (integers, "
+                    "rounding and dlc_stop_gradient have no derivative): set `frozen`, or use it",
+                    state->name);
             f.gradient[s] = scale.graph ? dlc_div(g, dlc_cast(scale, state->dtype)) : g;
         } else if (state->kind == TRAIN_CARRIED) {
             if (s >= training->next.count || !training->next.data[s].graph)
@@ -459,7 +458,8 @@ void jit_train_build_evaluation(dlc_trainer *trainer, dlc_training_function *bui
         .trainer = trainer, .pass = TRAIN_EVALUATE, .graph = handle, .program = program, .key = i64(handle, 0)};
     dlc_value loss = jit_train_build(&training, build, user);
     if (!loss.graph && !training.outputs.count) return;
-    if (loss.graph) dlc_output(handle, "loss", dlc_cast(in_precision(trainer, loss), DLC_F64));
+    loss = in_precision(&training, loss);
+    if (loss.graph) dlc_output(handle, "loss", dlc_cast(loss, DLC_F64));
     program->first_output = loss.graph ? 1 : 0;
     for (uint32_t o = 0; o < training.outputs.count; o++)
         dlc_output(handle, program->outputs.data[o], training.outputs.data[o]);

@@ -26,6 +26,7 @@ begin() {
     [ "${1:-}" != --lines ] || { lines=1 && shift; }
     words=$*
     [ -z "$lines" ] || return 0
+    case $OUT in /*) echo "OUT=$OUT: expected a folder below this one, which is copied: mutants would be built into it" && exit 1 ;; esac
     top=$(mktemp -d)
     trap 'rm -rf "$top"' EXIT
     build . >/dev/null || exit 1

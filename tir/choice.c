@@ -59,26 +59,36 @@ static int number_of(int count, const char *const *candidate, const char *value)
     return -1;
 }
 
-void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
-                     int taken) {
+static void record(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
+                   int taken, tir_numbers numbers) {
     tir_choices *choices = schedule->choices;
     if (!choices || !choices->record) return;
     for (uint32_t i = 0; i < choices->made.count; i++) {
         tir_choice *made = &choices->made.data[i];
         if (strcmp(made->stage, stage) != 0 || strcmp(made->what, what) != 0) continue;
-        const int again = number_of(made->count, made->candidate, words[taken]);
-        if (again >= 0) made->taken = again;
+        made->taken = number_of(made->count, made->candidate, words[taken]);
+        if (made->taken >= 0) return;
+        const char **more = LIB_NEW_ARRAY(choices->arena, const char *, (size_t)made->count + 1);
+        memcpy(more, made->candidate, (size_t)made->count * sizeof *more);
+        more[made->taken = made->count++] = lib_arena_string(choices->arena, words[taken]);
+        made->candidate = more;
         return;
     }
     tir_choice made = {.stage = lib_arena_string(choices->arena, stage),
                        .what = what,
                        .candidate = LIB_NEW_ARRAY(choices->arena, const char *, (size_t)count + 1),
                        .count = count,
+                       .numbers = numbers,
                        .taken = taken,
                        .pinned = find_pin(&choices->pins, stage, what) != NULL,
                        .at = schedule->text.length};
     for (int i = 0; i < count; i++) made.candidate[i] = lib_arena_string(choices->arena, words[i]);
     lib_vec_push(choices->arena, &choices->made, made);
+}
+
+void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
+                     int taken) {
+    record(schedule, stage, what, count, words, taken, (tir_numbers){0});
 }
 
 int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
@@ -163,7 +173,7 @@ void tir_record_number(tir_schedule *schedule, const char *stage, const char *wh
     number_list list;
     if (!schedule->choices || !schedule->choices->record) return;
     list_numbers(&list, schedule, from, taken, tir_pinned_number(schedule, stage, what));
-    tir_record_word(schedule, stage, what, list.count, list.word, list.rule);
+    record(schedule, stage, what, list.count, list.word, list.rule, from);
 }
 
 int64_t tir_choose_power(tir_schedule *schedule, const char *stage, const char *what, int64_t low, int64_t high,
@@ -186,5 +196,8 @@ int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char 
     number_list list;
     if (!tir_is_asked(schedule, stage, what)) return by_rule;
     list_numbers(&list, schedule, from, by_rule, tir_pinned_number(schedule, stage, what));
-    return list.number[tir_choose_word(schedule, stage, what, list.count, list.word, list.rule)];
+    const int pinned = number_of(list.count, list.word, pinned_value(schedule, stage, what));
+    const int taken = pinned >= 0 ? pinned : list.rule;
+    record(schedule, stage, what, list.count, list.word, taken, from);
+    return list.number[taken];
 }

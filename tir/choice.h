@@ -5,7 +5,7 @@
  *   choose dot_general.rows 8
  *
  * means "the rules, but for these". A stage and a word identify a decision. Rules may ask again after they have changed the region; then the
- * first candidates and the last answer are recorded.
+ * candidates of all times and the last answer are recorded.
  *
  * Where a rule's own model does not know a cost, the rule doubts its answer (tir_doubt) and names the candidate that may be better.
  * jit/rules.c, which runs the rules, then lowers and prices the kernels of both, and runs the rules again with its decision. */
@@ -14,11 +14,18 @@
 
 #include "tir/schedule.h"
 
+/* The numbers low, low + step, ... up to high. */
+typedef struct tir_numbers {
+    int64_t low, high, step;
+} tir_numbers;
+
 typedef struct tir_choice {
     const char *stage, *what;
     /* as a pin names them; neighbours are similar */
     const char **candidate;
     int count;
+    /* of a number: all candidates, of which `candidate` may be a sample; else step is 0 */
+    tir_numbers numbers;
     /* number of the candidate that was taken */
     int taken;
     /* there is a pin for it */
@@ -45,11 +52,6 @@ struct tir_choices {
      * does, the last one for a choice before earlier ones */
     tir_pins doubts, decided;
 };
-
-/* The numbers low, low + step, ... up to high. */
-typedef struct tir_numbers {
-    int64_t low, high, step;
-} tir_numbers;
 
 /* Is the decision recorded, or has it a pin or a decision of the cost model? If not, it is the rule's answer: no candidates are needed. */
 bool tir_is_asked(const tir_schedule *schedule, const char *stage, const char *what);

@@ -441,16 +441,18 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
     load_state(l, s, index, scratch, acc);
 }
 
-/* Guard of a step that is stored in its fold's state, which has no room for what tiles overrun: neither in memory nor, along the state's own
- * axes, in scratch. A collective statement has no guard; its layout has room for whole tiles. */
+/* Guard of a step that is stored in its fold's state, which has no room for what the step's tiles overrun, neither in memory nor in scratch. A
+ * collective statement has no guard; its layout has room for whole tiles. */
 static tir_expr state_guard(tir_lowering *l, int s) {
-    const tir_stage *stage = tir_stage_of(l, s), *fold = tir_stage_of(l, stage->fold);
+    const tir_stage *stage = tir_stage_of(l, s);
     const tir_unit *unit = tir_plan_of(l, s)->unit;
     const bool memory = !tir_plan_of(l, stage->fold)->open, collective = unit && tir_unit_is_collective(unit);
-    tir_expr guard = 0;
-    for (int a = 0; a < stage->space; a++)
-        guard = axis_masks(l, s, a, collective || (!memory && a < fold->space), guard);
-    return memory ? in_box(l, s, false, guard) : guard;
+    tir_expr guard = 0, index[DLC_MAX_RANK];
+    for (int a = 0; a < stage->space; a++) guard = axis_masks(l, s, a, collective || !memory, guard);
+    if (memory) return in_box(l, s, false, guard);
+    if (collective) return guard;
+    point_indices(l, s, true, index);
+    return in_scratch(l, s, &l->region->tensors.data[stage->tensor[0]], index, guard);
 }
 
 /* Guard of a store of the current point. Scratch: only the conditions of inner mask splits. Memory: those of all mask splits and, for an

@@ -480,6 +480,9 @@ typedef struct dlc_statistics {
     /* Fusion decisions found in cache_directory, which needed no prediction. Their bytes count in disk_read_bytes and
      * disk_written_bytes. */
     uint64_t disk_decisions;
+    /* Kernels whose schedule by the rules was refused, so that it has another candidate of one choice (0 unless libdlc has a bug); the log
+     * names each */
+    uint64_t refused_schedules;
 } dlc_statistics;
 #define DLC_STATISTICS_INIT DLC_OPTIONS_INIT(dlc_statistics)
 /* Fills struct_size bytes; nothing if it is 0. */

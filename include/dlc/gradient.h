@@ -13,12 +13,14 @@
  *             estimators, a better form, dlc_custom_call. A registered operator has a function for it (`gradient` in <dlc/extend.h>).
  *
  * Types       Derivatives have the element type of the value that they belong to; between it and the loss, those of f16, bf16 and 8-bit
- *             floats are f32. c64 counts as two real numbers: the derivative is that in the real part plus i times that in the imaginary one.
+ *             floats are f32; the derivative of a product rounds them to the type of the operand that it multiplies. c64 counts as two real numbers: the derivative is that in the real part plus i times that in the imaginary one.
  *             Integers and bools have none: nothing passes through them.
  * Kinks       Where there is no derivative: 0 for abs and relu at 0; a half each for min and max of equals; equal shares for the greatest
  *             of a reduction; clamp: the bound; what names a place (sort, top_k, windows, cumulative extremes): the place named.
  * Zeros       A value that does not influence the loss has derivative exactly 0: the side that a select does not take, padding, masked
- *             elements, also where the operator's derivative is infinite or NaN, and in derivatives of derivatives.
+ *             elements, also where the operator's derivative is infinite or NaN, and in derivatives of derivatives. Contractions and
+ *             convolutions add the products of all their terms: an element of an operand that is infinite or NaN makes the sums that it is a
+ *             term of infinite or NaN, whatever it is multiplied with. Mask such an operand, not the result.
  * Memory      What derivatives read is kept from where it is computed. dlc_recompute (<dlc/ops.h>) calls a sub-graph of which only the operands
  *             are kept; of dlc_compile_options, `recompute` keeps the values with the fewest bytes from which maps compute the others, and
  *             memory_bytes computes values again wherever it takes the least time, until a limit is kept.
@@ -44,7 +46,7 @@ DLC_API void dlc_gradient(dlc_value loss, int count, const dlc_value *wrt, dlc_v
 DLC_API void dlc_vjp(int results, const dlc_value *y, const dlc_value *cotangents, int count, const dlc_value *wrt,
                      dlc_value *out);
 /* The Jacobian times vectors (forward mode): out[r] = sum over i of (d y[r] / d x[i]) tangents[i]. tangents[i]: shape and type of x[i];
- * out[r]: of y[r]. */
+ * out[r]: of y[r]. A value may be among x twice, or depend on another one: its tangents are added. */
 DLC_API void dlc_jvp(int count, const dlc_value *x, const dlc_value *tangents, int results, const dlc_value *y,
                      dlc_value *out);
 /* The Hessian of the loss times a vector: out[i] = sum over k of (d^2 loss / d x[i] d x[k]) direction[k], of the shape and type of x[i]: the
@@ -55,8 +57,8 @@ DLC_API void dlc_hvp(dlc_value loss, int count, const dlc_value *x, const dlc_va
  * layers) take operands rounded to `narrow`, DLC_BF16 or DLC_F16, and give f32 sums; so do those in sub-graphs. Everything else is
  * computed in f32 as before: sums of exponentials, statistics, losses, powers. Moves and choices of elements that only products read are
  * narrow, which changes no bit; the operator reference says which. What is not f32 (inputs in other types, f64) stays as it is, and so do
- * operators with effects, and those that count sizes, with what they depend on. y: values of float types of one graph;
- * out may be y.
+ * operators with effects, and those that count sizes, with what they depend on. y: values of one graph, of any types: what several of them
+ * depend on is computed once if one call names them all; out may be y.
  *
  *   dlc_mixed_precision(1, &loss, DLC_BF16, &loss);          inputs and parameters stay f32
  *   dlc_gradient(loss, 2, (dlc_value[]){w, b}, gradients);   f32; products of the derivatives are narrow, too

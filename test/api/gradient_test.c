@@ -305,6 +305,156 @@ static void test_hessian(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Directions of x twice and of a value that depends on x are added, as reverse mode adds their cotangents: with y = x^2 e^(x^2), u = x^2, along
+ * (a, b, c) for (x, x, u): dy = (e^u + u e^u) (2x (a + b) + c). */
+static void test_dependent_variables(void **state) {
+    enum { N = 3 };
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(N))), u = dlc_mul(x, x), y = dlc_mul(u, dlc_exp(u));
+    dlc_value along[3], c = dlc_input(g, "c", DLC_F32, 1, DIMS(SIZE(N))), wrt[] = {x, x, u}, out[4];
+    for (int i = 0; i < 3; i++) along[i] = dlc_input(g, NULL, DLC_F32, 1, DIMS(SIZE(N)));
+    dlc_jvp(3, wrt, along, 1, &y, &out[0]);
+    dlc_vjp(1, &y, &c, 3, wrt, &out[1]);
+    add_outputs(g, 4, out);
+    float values[5][N] = {{0.5f, -1, 0.25f}, {1, 2, 3}, {1, 0.5f, -2}, {-1, 2, 0.5f}, {3, 1, 2}}, results[4][N];
+    tensor t[5], r[4], *to[4];
+    const DLTensor *in[5];
+    for (int i = 0; i < 5; i++) in[i] = F32(&t[i], values[i], N);
+    for (int i = 0; i < 4; i++) (void)F32(to[i] = &r[i], results[i], N);
+    run(context, g, 5, in, 4, to);
+    double forward = 0, backward = 0; /* <c, J v> = <J^T c, v> */
+    for (int i = 0; i < N; i++) {
+        const double at = values[0][i], v = at * at, slope = exp(v) + v * exp(v);
+        const double moved = slope * (2 * at * (values[2][i] + values[3][i]) + values[4][i]);
+        CHECK(fabs(results[0][i] - moved) < 1e-4 * (1 + fabs(moved)));
+        forward += values[1][i] * results[0][i];
+        for (int k = 0; k < 3; k++) backward += results[1 + k][i] * values[2 + k][i];
+    }
+    CHECK(fabs(forward - backward) < 1e-4 * (1 + fabs(forward)));
+    dlc_context_destroy(context);
+}
+
+/* A scan with a carry that no derivative passes through, since it is made by a host's function and read behind dlc_stop_gradient: h' = h w + b,
+ * b' = host(b). h_3 = h w^3 + b (w^2 + w + 1) if the host's function returns its argument. */
+static void host_copy(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)user, (void)inputs, (void)outputs;
+    *(float *)output[0]->data = *(const float *)input[0]->data;
+}
+
+static void test_fixed_carry(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context), *body = dlc_subgraph(g);
+    OK(context, dlc_custom_register(g, "copy", host_copy, NULL));
+    dlc_value h = dlc_input(g, "h", DLC_F32, 0, NULL), b = dlc_input(g, "b", DLC_F32, 0, NULL),
+              w = dlc_input(g, "w", DLC_F32, 0, NULL), one = number(g, 1), next, end[2], y[3];
+    dlc_value in_h = dlc_input(body, "h", DLC_F32, 0, NULL), in_b = dlc_input(body, "b", DLC_F32, 0, NULL);
+    dlc_custom_call(body, 1, &in_b, "copy", 1, SHAPE(DLC_F32), 1, SHAPE(0), 0, NULL, 1, &next);
+    dlc_output(body, NULL, dlc_add(dlc_mul(in_h, w), dlc_stop_gradient(in_b)));
+    dlc_output(body, NULL, next);
+    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
+    const dlc_dim length = {3, NULL};
+    options.length_count = 1;
+    options.length = &length;
+    dlc_scan_with(g, 2, (dlc_value[]){h, b}, body, 2, 0, &options, 2, end);
+    y[0] = end[0];
+    dlc_gradient(end[0], 1, &w, &y[1]);
+    dlc_jvp(1, &w, &one, 1, &end[0], &y[2]);
+    add_outputs(g, 3, y);
+    if (dlc_graph_status(g) != DLC_OK) failed("%s", dlc_graph_message(g));
+    float values[3] = {2, -0.5f, 1.5f}, results[3];
+    tensor t[3], r[3];
+    for (int i = 0; i < 3; i++) {
+        make_tensor(&t[i], DLC_F32, &values[i], 0, NULL);
+        make_tensor(&r[i], DLC_F32, &results[i], 0, NULL);
+    }
+    run(context, g, 3, (const DLTensor *[]){&t[0].dl, &t[1].dl, &t[2].dl}, 3, (tensor *[]){&r[0], &r[1], &r[2]});
+    CHECK(fabs(results[0] - (2 * 3.375 - 0.5 * (2.25 + 1.5 + 1))) < 1e-5);
+    for (int i = 1; i < 3; i++) CHECK(fabs(results[i] - (2 * 3 * 2.25 - 0.5 * (3 + 1))) < 1e-5);
+    dlc_context_destroy(context);
+}
+
+/* Through a size that the run computes: of the first `count` elements, y = sum(e^x x): the derivatives are e^x (1 + x) there, and 0 behind. */
+static void test_cut(void **state) {
+    enum { N = 5 };
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value count = dlc_input(g, "count", DLC_I64, 0, NULL), x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(N)));
+    dlc_value v = dlc_input(g, "v", DLC_F32, 1, DIMS(SIZE(N))), part, y[4];
+    dlc_cut(count, 1, &x, 1, DIMS(SYMBOL("c")), 1, &part);
+    y[0] = sum(dlc_mul(dlc_exp(part), part));
+    dlc_gradient(y[0], 1, &x, &y[1]);
+    dlc_jvp(1, &x, &v, 1, &y[0], &y[2]);
+    dlc_hvp(y[0], 1, &x, &v, &y[3]);
+    add_outputs(g, 4, y);
+    if (dlc_graph_status(g) != DLC_OK) failed("%s", dlc_graph_message(g));
+    dlc_program *program = compile(context, g);
+    float dx[N] = {0.5f, -1, 0.25f, 1, 2}, dv[N] = {1, 2, -1, 3, -2}, value, first[N], along, second[N];
+    for (int64_t left = 0; left <= N; left++) {
+        tensor t[3], r[4];
+        dlc_output_slot slots[4];
+        make_tensor(&t[0], DLC_I64, &left, 0, NULL);
+        make_tensor(&r[0], DLC_F32, &value, 0, NULL);
+        (void)F32(&r[1], first, N);
+        make_tensor(&r[2], DLC_F32, &along, 0, NULL);
+        (void)F32(&r[3], second, N);
+        for (int i = 0; i < 4; i++) slots[i] = (dlc_output_slot){&r[i].dl, NULL};
+        OK(context,
+           dlc_run(program, NULL, (const DLTensor *[]){&t[0].dl, F32(&t[1], dx, N), F32(&t[2], dv, N)}, 3, slots, 4));
+        double moved = 0;
+        for (int i = 0; i < N; i++) {
+            const double slope = i < left ? exp(dx[i]) * (1 + dx[i]) : 0,
+                         bend = i < left ? exp(dx[i]) * (2 + dx[i]) : 0;
+            moved += slope * dv[i];
+            CHECK(fabs(first[i] - slope) < 1e-4 && fabs(second[i] - bend * dv[i]) < 1e-3);
+        }
+        CHECK(fabs(along - moved) < 1e-3);
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* A body that uses a captured value thousands of times: the sum of as many cotangents does not use the caller's stack. */
+static void *differentiate_long_body(void *argument) {
+    enum { USES = 3000 };
+    dlc_context *context = argument;
+    dlc_graph *g = new_graph(context), *body = dlc_subgraph(g);
+    dlc_value h = dlc_input(g, "h", DLC_F32, 0, NULL), w = dlc_input(g, "w", DLC_F32, 0, NULL), end, y;
+    dlc_value now = dlc_input(body, "h", DLC_F32, 0, NULL);
+    for (int i = 0; i < USES; i++) now = dlc_add(now, dlc_mul(now, w));
+    dlc_output(body, NULL, now);
+    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
+    const dlc_dim length = {2, NULL};
+    options.length_count = 1;
+    options.length = &length;
+    dlc_scan_with(g, 1, &h, body, 1, 0, &options, 1, &end);
+    dlc_gradient(end, 1, &w, &y);
+    const dlc_status status = dlc_graph_status(g);
+    dlc_graph_destroy(g);
+    return status == DLC_OK ? context : NULL;
+}
+
+static void test_small_stack(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    pthread_t own;
+    pthread_attr_t attributes;
+    void *done = NULL;
+    pthread_attr_init(&attributes);
+    CHECK(pthread_attr_setstacksize(&attributes, 128 << 10) == 0);
+    CHECK(pthread_create(&own, &attributes, differentiate_long_body, context) == 0);
+    CHECK(pthread_join(own, &done) == 0 && done == context);
+    pthread_attr_destroy(&attributes);
+    dlc_context_destroy(context);
+}
+
 /* Derivatives have the types of their values; |z|^2 has the derivative 2z. */
 static void test_types(void **state) {
     (void)state;
@@ -568,6 +718,29 @@ static void through_unique(dlc_context *context, dlc_graph *g, dlc_value x) {
     dlc_unique(x, 1, DIMS(SYMBOL("different")), 4, y);
     gradient_of(sum(y[0]), x);
 }
+static void through_a_loop(dlc_context *context, dlc_graph *g, dlc_value x) {
+    dlc_graph *body = dlc_subgraph(g);
+    OK(context, dlc_custom_register(g, "hosts", host_function, NULL));
+    dlc_value h = dlc_input(body, "h", DLC_F32, 1, DIMS(SIZE(3))), y, end;
+    dlc_custom_call(body, 1, &h, "hosts", 1, SHAPE(DLC_F32), 1, SHAPE(1), 1, DIMS(SIZE(3)), 1, &y);
+    dlc_output(body, NULL, y);
+    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
+    const dlc_dim length = {2, NULL};
+    options.length_count = 1;
+    options.length = &length;
+    dlc_scan_with(g, 1, &x, body, 1, 0, &options, 1, &end);
+    gradient_of(sum(end), x);
+}
+static void through_while(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context;
+    dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+    dlc_value test = dlc_input(condition, "h", DLC_F32, 1, DIMS(SIZE(3))),
+              h = dlc_input(body, "h", DLC_F32, 1, DIMS(SIZE(3))), end;
+    dlc_output(condition, NULL, dlc_lt(sum(test), number(condition, 10)));
+    dlc_output(body, NULL, dlc_exp(h));
+    dlc_while(1, &x, condition, body, 1, &end);
+    gradient_of(sum(end), x);
+}
 static void null_results(dlc_context *context, dlc_graph *g, dlc_value x) {
     (void)context, (void)g;
     dlc_gradient(sum(x), 1, &x, NULL);
@@ -580,10 +753,6 @@ static void negative_count(dlc_context *context, dlc_graph *g, dlc_value x) {
 static dlc_value mixed(dlc_value x, dlc_dtype narrow) {
     dlc_mixed_precision(1, &x, narrow, &x);
     return x;
-}
-static void mixed_integer(dlc_context *context, dlc_graph *g, dlc_value x) {
-    (void)context, (void)x;
-    mixed(dlc_input(g, "i", DLC_I32, 1, DIMS(SIZE(3))), DLC_BF16);
 }
 static void mixed_type(dlc_context *context, dlc_graph *g, dlc_value x) {
     (void)context, (void)g;
@@ -611,8 +780,11 @@ static const mistake mistakes[] = {
     {"a counted size", "use gather of x at the index of the first of each", DLC_UNSUPPORTED, through_unique},
     {"results at NULL", "dlc_gradient: results are NULL", DLC_INVALID_ARGUMENT, null_results},
     {"a negative count", "dlc_gradient: -1 values variable at a count below 0", DLC_INVALID_ARGUMENT, negative_count},
-    {"an integer result", "dlc_mixed_precision: result 0 (i) is i32[3], expected a float type or c64",
-     DLC_INVALID_ARGUMENT, mixed_integer},
+    {"a loop of unknown length", "dlc_gradient: while (node 1) has no gradient, on the way reduce_sum <- while <- x: ",
+     DLC_UNSUPPORTED, through_while},
+    {"a host function in a loop",
+     "dlc_gradient: in scan (node 1), on the way reduce_sum <- scan <- x: custom_call (node 1) has no gradient",
+     DLC_UNSUPPORTED, through_a_loop},
     {"a wide type", "dlc_mixed_precision: narrow is f32, expected f16 or bf16", DLC_INVALID_ARGUMENT, mixed_type},
     {"results of two graphs", "a value of another graph", DLC_INVALID_ARGUMENT, mixed_graphs},
 };
@@ -745,10 +917,22 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),  cmocka_unit_test(test_network),
-        cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),  cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_complex),         cmocka_unit_test(test_window), cmocka_unit_test(test_no_way),
-        cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison), cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_zero_stays_zero),
+        cmocka_unit_test(test_kinks),
+        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_hessian),
+        cmocka_unit_test(test_dependent_variables),
+        cmocka_unit_test(test_fixed_carry),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_small_stack),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_complex),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_no_way),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_refused_memory),
         cmocka_unit_test(test_mixed_precision),
     };
     return cmocka_run_group_tests_name("gradients of the public API", tests, NULL, NULL);

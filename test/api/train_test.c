@@ -161,6 +161,12 @@ static void test_not_finite(void **state) {
 /* ---- precision ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Products in bf16 and f16: the parameters stay f32 and the losses near those of f32; the program has products of narrow values. */
+static int count_words(const char *text, const char *word) {
+    int count = 0;
+    for (; (text = strstr(text, word)); text++) count++;
+    return count;
+}
+
 static void test_precision(void **state) {
     (void)state;
     const model m = {.dtype = DLC_F32, .factor = true, .predicts = true};
@@ -169,6 +175,7 @@ static void test_precision(void **state) {
         dlc_context *context = open_context(all_targets[k], NULL);
         if (!context) continue;
         double losses[3][8];
+        int products[2];
         for (int p = 0; p < 3; p++)
             for (int micro = 1; micro <= 2; micro++) {
                 dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
@@ -188,6 +195,9 @@ static void test_precision(void **state) {
                 char *text;
                 OK(context, dlc_program_dump(dlc_trainer_program(trainer, true), "graph", NULL, NULL, 0, &text));
                 CHECK(!strstr(text, "bf16") == (p != 1));
+                if (!p) products[micro - 1] = count_words(text, "= dot_general(");
+                CHECK(count_words(text, "= dot_general(") ==
+                      products[micro - 1]); /* outputs read those that the loss reads */
                 dlc_text_free(context, text);
                 dlc_trainer_destroy(trainer);
             }
@@ -571,6 +581,9 @@ static void test_order(void **state) {
 
 /* ---- mistakes ----------------------------------------------------------------------------------------------------------------------------- */
 
+/* A value of another graph, of more nodes than that of the training. */
+static dlc_value foreign;
+
 static dlc_status build_wrongly(void *user, dlc_training *t, dlc_value *loss) {
     const int mistake = *(const int *)user;
     dlc_graph *g = dlc_training_graph(t);
@@ -597,6 +610,12 @@ static dlc_status build_wrongly(void *user, dlc_training *t, dlc_value *loss) {
     if (mistake == 16) dlc_training_parameter(t, NULL, DLC_F32, 0, NULL, NULL);
     if (mistake == 17) dlc_training_parameter(t, "trainer.step", DLC_F32, 1, SHAPE(-1), NULL);
     if (mistake == 18 && !dlc_training_is_step(t)) dlc_training_parameter(t, "late", DLC_F32, 0, NULL, NULL);
+    if (mistake == 19) return *loss = foreign, DLC_OK;
+    if (mistake == 20) dlc_training_carried(t, "c", (dlc_dtype)1000, 1, SHAPE(2), NULL);
+    if (mistake == 21) {
+        dlc_value v = dlc_training_parameter(t, "v", DLC_F32, 0, NULL, NULL);
+        w = dlc_add(w, dlc_add(dlc_stop_gradient(v), dlc_round(v)));
+    }
     *loss = mistake == 13 ? dlc_mul(x, w) : mistake == 14 ? dlc_cast(w, DLC_I32) : dlc_mean(dlc_mul(x, w), 0, NULL);
     return DLC_OK;
 }
@@ -633,10 +652,18 @@ static void test_mistakes(void **state) {
         {DLC_INVALID_ARGUMENT, "(no name)"},
         {DLC_INVALID_ARGUMENT, "dimension 0 is -1"},
         {DLC_INVALID_ARGUMENT, "late was not declared"},
+        {DLC_INVALID_ARGUMENT, "the loss is a value of another graph"},
+        {DLC_INVALID_ARGUMENT, "c: 1000 is no element type"},
+        {DLC_INVALID_ARGUMENT, "does not depend on parameter v, or not through numbers"},
     };
     dlc_context *context = open_context("interp", NULL);
+    dlc_graph *other;
+    OK(context, dlc_graph_create(context, &other));
+    foreign = dlc_input(other, "z", DLC_F32, 0, NULL);
+    for (int i = 0; i < 5000; i++) foreign = dlc_exp(foreign);
     for (int i = 0; i < (int)(sizeof of_function / sizeof *of_function); i++)
         refused(context, i + 2, NULL, of_function[i].status, of_function[i].words);
+    dlc_graph_destroy(other);
 
     const dlc_optimizer_setting bogus = {"betal", 0.5};
     static const struct {

@@ -166,7 +166,7 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
         memcpy(s->text, text, strlen(text) + 1);
         if (s->number % 3 == 1 && !refused[0] && !is_through_onnx()) {
             snprintf(s->report.stage, sizeof s->report.stage, "gradients");
-            char *more = gen_with_gradients(text, s->number % 2, refused);
+            char *more = gen_with_gradients(text, s->number % 2, s->number % 4 == 0 ? 2 : 1, refused);
             if (more && strlen(more) < TEXT_MAX) memcpy(s->text, more, strlen(more) + 1);
             free(more);
         }

@@ -4,6 +4,7 @@
  * than there are write others, for fewer. */
 #include "targets/target.h"
 #include "test/counting.h"
+#include "tir/choice.h"
 
 #include <dlc/dlc.h>
 #include <setjmp.h>
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 /* after the above */
 #include <cmocka.h>
 
@@ -31,6 +33,8 @@ static struct {
     int enough;
     /* schedules written */
     atomic_int schedules;
+    /* of three forms of a schedule, which are a choice, lowering takes the last `taken`, not the rules' own answer, the first; 0: there are none */
+    int taken;
 } fake;
 
 static bool refuses(const char *what, lib_error *error) {
@@ -60,11 +64,20 @@ static void schedule_row(const tir_machine *machine, const tir_region *region, t
     tir_schedule_add(schedule, "at %s %s.%s", row->name, root->name, root->axis[0].name);
     if (machine->vector_registers >= fake.enough) tir_schedule_add(schedule, "store %s reg", row->name);
 }
+/* `at` the loop of an axis that does not exist is refused. */
+static void schedule_by_form(const tir_region *region, tir_schedule *schedule) {
+    static const char *const forms[] = {"first", "second", "third"};
+    const tir_stage *row = &region->stages.data[0], *root = &region->stages.data[region->stages.count - 1];
+    const int form = tir_choose_word(schedule, root->name, "form", 3, forms, 0);
+    const char *loop = form < 3 - fake.taken ? "nothing" : root->axis[0].name;
+    if (row != root) tir_schedule_add(schedule, "at %s %s.%s", row->name, root->name, loop);
+}
 static void fake_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     lib_error error;
     (void)threads;
     if (refuses("schedule", &error)) lib_raise_error(schedule->arena->scope, &error);
     if (fake.registers) schedule_row(machine, region, schedule);
+    if (fake.taken) schedule_by_form(region, schedule);
 }
 static dlc_status fake_compile(target_device *device, const target_budget *budget, int count,
                                const tir_kernel *const *kernels, target_object *object, lib_error *error) {
@@ -230,14 +243,21 @@ static void test_each_call(void **state) {
     assert_true(told > 30);
 }
 
-/* Runs the sums of the rows' squares on a machine with 32 registers. Returns the number of regions that ran by plain loops. */
-static uint64_t run_rows(int enough) {
+static char said[1024];
+
+static void note_line(void *user, const char *line) {
+    (void)user;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+/* Runs the sums of the rows' squares. */
+static dlc_statistics run_squares(void) {
     static const char rows[] = "graph {\n  input x: f32[2, 64]\n  m = mul(x, x)\n  s = reduce_sum(m, axes=[1])\n"
                                "  output \"s\" = s\n}\n";
     fake.calls = fake.refuse = fake.schedules = 0;
-    fake.registers = 32;
-    fake.enough = enough;
+    said[0] = 0;
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.log = note_line;
     dlc_statistics statistics = DLC_STATISTICS_INIT;
     dlc_context *context = NULL;
     dlc_graph *g = NULL;
@@ -258,8 +278,16 @@ static uint64_t run_rows(int enough) {
     dlc_program_destroy(program);
     dlc_graph_destroy(g);
     dlc_context_destroy(context);
+    return statistics;
+}
+
+/* On a machine with 32 registers. Returns the number of regions that ran by plain loops. */
+static uint64_t run_rows(int enough) {
+    fake.registers = 32;
+    fake.enough = enough;
+    const uint64_t plain = run_squares().interpreted_regions;
     fake.registers = 0;
-    return statistics.interpreted_regions;
+    return plain;
 }
 
 static void test_registers(void **state) {
@@ -271,7 +299,25 @@ static void test_registers(void **state) {
     assert_int_equal(run_rows(1), 1);
 }
 
+/* Lowering refuses the rules' schedule: another candidate is taken, which is told and counted; plain loops only if there is none. */
+static void test_other_candidates(void **state) {
+    (void)state;
+    for (fake.taken = 1; fake.taken < 3; fake.taken++) {
+        const dlc_statistics s = run_squares();
+        assert_int_equal(s.interpreted_regions, 0);
+        assert_int_equal(s.refused_schedules, 1);
+        if (!strstr(said, fake.taken == 1 ? "form third`" : "form second`") || !strstr(said, "nothing"))
+            fail_msg("%s", said);
+    }
+    fake.taken = -1;
+    const dlc_statistics s = run_squares();
+    assert_int_equal(s.interpreted_regions, 1);
+    assert_int_equal(s.refused_schedules, 0);
+    fake.taken = 0;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_call), cmocka_unit_test(test_registers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_call), cmocka_unit_test(test_registers),
+                                       cmocka_unit_test(test_other_candidates)};
     return cmocka_run_group_tests_name("a target that fails", tests, NULL, NULL);
 }
