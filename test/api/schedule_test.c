@@ -248,6 +248,35 @@ static void test_choices_are_followed(void **state) {
     unsetenv("DLC_CPU_FEATURES");
 }
 
+/* The dump shows a sample of a hundred numbers; a host may choose each of them. */
+static void test_choice_of_many_numbers(void **state) {
+    enum { LENGTH = 1000000 };
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    int found = 0;
+    for (int chunks = 50; chunks < 58; chunks++) {
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        dlc_graph *g;
+        dlc_program *program;
+        char schedule[80], line[40], *text;
+        snprintf(schedule, sizeof schedule, "region reduce_sum:\nchoose reduce_sum.chunks %d\n", chunks);
+        snprintf(line, sizeof line, " %d chunks ->", chunks);
+        options.schedule = schedule;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_output(g, "y", dlc_reduce_sum(dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(LENGTH))), 0, NULL));
+        OK(context, dlc_compile(context, g, &options, &program));
+        OK(context,
+           dlc_program_dump(program, "schedule", (const int64_t *[]){SHAPE(LENGTH)}, (const int[]){1}, 1, &text));
+        found += strstr(text, line) != NULL;
+        dlc_text_free(context, text);
+        dlc_program_destroy(program);
+        dlc_graph_destroy(g);
+    }
+    CHECK(found == 8);
+    dlc_context_destroy(context);
+}
+
 static void test_choices_that_do_not_exist(void **state) {
     static const struct {
         const char *lines, *line, *reason;
@@ -259,6 +288,7 @@ static void test_choices_that_do_not_exist(void **state) {
         {"choose dot_general.rows 1\nchoose dot_general.rows 2\n", "line 3", "impossible beside the other choices"},
         {"choose dot_general.rows 1 2\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
         {"choose dot_general 3\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
+        {"chooses dot_general.rows 1\n", "line 2", "no directive is called chooses"},
         {"choose\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
         {"choose dot_general.rows 3\nvec dot_general.j\n", "line 2", "directives (line 3)"},
         {"loops:\nchoose dot_general.rows 3\n", "line 3", "directives (line 2)"},
@@ -287,6 +317,7 @@ int main(void) {
                                        cmocka_unit_test(test_repeated),
                                        cmocka_unit_test(test_choices_round_trip),
                                        cmocka_unit_test(test_choices_are_followed),
+                                       cmocka_unit_test(test_choice_of_many_numbers),
                                        cmocka_unit_test(test_choices_that_do_not_exist)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
