@@ -44,7 +44,7 @@ SANITIZE_coverage := --coverage
 SANITIZE_libfuzzer := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_release := -O2 -g1
 CFLAGS_debug   := -O0 -g -DDLC_DEBUG_BUILD=1
-CFLAGS_asan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
+CFLAGS_asan    := -Og -g1 -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
 CFLAGS_coverage := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_coverage)
 CFLAGS_libfuzzer := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_libfuzzer) -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
@@ -361,8 +361,9 @@ check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants test/conformance/gradient_mutants
 
 .PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
+# A quarter of the samples of each operator; .ci/run takes half, test-long all.
 test: | setup-test
-	@$(MAKE) check
+	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),4) $(MAKE) check
 test-long: | setup-test
 	@$(MAKE) check-long TEST_SECONDS=3600
 	@$(MAKE) coverage

@@ -1,5 +1,6 @@
 /* Memory of training steps: the order of their regions, and memory_bytes, within which values are computed again. */
 #include "api/training.h"
+#include "test/share.h"
 
 /* ---- updates run as soon as their gradients are there ------------------------------------------------------------------- */
 
@@ -137,7 +138,7 @@ static double least_of(dlc_context *context, make_model *make, uint32_t seed, si
 
 /* Limits from none down to the least: the arena keeps them and never grows, results stay the same; below is an error. */
 static void check_limits(const char *target, make_model *make, uint32_t seed, double share, bool bits) {
-    const double steps = seed ? 3 : getenv("DLC_TEST_SHARE") ? 2 : 7; /* fewer under sanitizers */
+    const double steps = seed ? 3 : test_every() > 1 ? 2 : 7;
     dlc_context *context = open_context(target, NULL);
     if (!context) return;
     training *t;
@@ -193,7 +194,7 @@ static void test_around_loops(void **state) {
 
 static void test_random(void **state) {
     (void)state;
-    const uint32_t seeds = getenv("DLC_TEST_SHARE") ? 3 : 16;
+    const uint32_t seeds = test_every() > 1 ? 3 : 16;
     for (uint32_t seed = 1; seed <= seeds; seed++) {
         check_limits("cpu", random_graph, seed, 1, false);
         if (seed % 4 == 1) check_limits("interp", random_graph, seed, 1, false);

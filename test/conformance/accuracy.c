@@ -9,6 +9,7 @@
 #include "graph/op.h"
 #include "graph/special_reference.h"
 #include "random.h"
+#include "test/share.h"
 
 #include <float.h>
 #include <setjmp.h>
@@ -296,7 +297,7 @@ static bool is_asked(const char *name) {
 static int64_t points_wanted(void) {
     const char *longer = getenv("DLC_TEST_LONG");
     if (asked_points > 0) return asked_points;
-    return longer && *longer == '1' ? 10000000 : getenv("DLC_TEST_SHARE") ? POINTS : 100000;
+    return longer && *longer == '1' ? 10000000 : test_is_short() ? POINTS : 100000;
 }
 
 /* True where the bounds hold. */

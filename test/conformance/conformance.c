@@ -2,6 +2,7 @@
  * compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and outputs end at an
  * inaccessible page, then begin at one; outputs and the library's memory are filled with NaN patterns before a run. */
 #include "graph/build.h"
+#include "test/share.h"
 
 #include "conformance/guarded.h"
 #include "conformance/legs.h"
@@ -343,15 +344,14 @@ static void test_row(void **state) {
     char failure[2 * LIB_MESSAGE_MAX];
     int failures = 0;
     int64_t ran = 0;
-    const char *share = getenv("DLC_TEST_SHARE"); /* under sanitizers: every n-th sample and dtype of a row */
-    int every = share ? atoi(share) : 1, number = 0, varying = 0;
+    int number = 0, varying = 0;
     for (const char *line = op->samples; line;) {
         size_t length = strcspn(line, "\n");
         bool varies = true;
         for (int t = 0; t < DLC_DTYPE_COUNT && varies; t++) {
             if (lib_dtype_is_stored_otherwise((dlc_dtype)t)) continue; /* test/api/stored_test.c */
             if (!graph_op_accepts(op, (dlc_dtype)t) || !is_taken((dlc_dtype)t, varying)) continue;
-            if (every > 1 && number++ % every) continue;
+            if (number++ % test_every()) continue;
             if (run_sample(op, line, length, (dlc_dtype)t, &varies, failure, sizeof failure, &ran)) continue;
             print_error("%s\n", failure);
             failures++;
@@ -458,8 +458,8 @@ int main(int argc, char **argv) {
     free(s.found);
     if (unknown) return 2;
 #ifdef DLC_TARGET_cuda
-    if (sources && (argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !getenv("DLC_TEST_SHARE") &&
-        !getenv("DLC_TEST_TARGET") && count < sizeof tests / sizeof *tests)
+    if (sources && (argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !test_is_short() && !getenv("DLC_TEST_TARGET") &&
+        count < sizeof tests / sizeof *tests)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
 #endif
     (void)sources;

@@ -6,6 +6,7 @@
  * Programs run on the cpu target, or on DLC_TEST_TARGET. With names of rows as arguments: only those. */
 #include "graph/gradient.h"
 #include "graph/build.h"
+#include "test/share.h"
 
 #include "conformance/sample.h"
 
@@ -437,11 +438,9 @@ static void test_row(void **state) {
     static char failure[1 << 16];
     test_case totals = {.compared = 0};
     int failures = 0, number = 0;
-    const char *share = getenv("DLC_TEST_SHARE");
-    const int every = share ? atoi(share) : 1;
     for (const char *line = op->samples; line;) {
         const size_t length = strcspn(line, "\n");
-        if (number++ % every == 0 && !run_sample(op, line, length, &totals, failure, sizeof failure)) {
+        if (number++ % test_every() == 0 && !run_sample(op, line, length, &totals, failure, sizeof failure)) {
             print_error("%s\n", failure);
             failures++;
         }

@@ -1,6 +1,7 @@
 /* Sorts of the cuda target at sizes that conformance does not reach: schedules of its rules, interpreted with all checks, against qsort, and
  * how often memory is looked at. */
 #include "targets/cuda/cuda.h"
+#include "test/share.h"
 #include "tir/interpret.h"
 
 #include <math.h>
@@ -105,7 +106,7 @@ static sorted check_sort(int64_t lines, int64_t n, int64_t wanted, uint32_t diff
 /* One phase for the runs that blocks make, one for each doubling, one for the results. */
 static void test_long_line(void **state) {
     (void)state;
-    if (getenv("DLC_TEST_SHARE")) skip();
+    if (test_is_short()) skip();
     const sorted one = check_sort(1, 100003, 100003, 5000, false);
     assert_int_equal(one.phases, 1 + 7 + 1);
     assert_in_range(one.workspace, 1, 24 * 100003); /* keys and numbers of two passes, with room for halves of runs */
@@ -121,7 +122,7 @@ static void test_many_lines(void **state) {
 /* Accesses of an element grow as the square of the logarithm. */
 static void test_accesses(void **state) {
     (void)state;
-    const int64_t longest = getenv("DLC_TEST_SHARE") ? 4096 : 16384;
+    const int64_t longest = test_every() > 1 ? 4096 : 16384;
     for (int64_t n = 1024; n <= longest; n *= 4) {
         const double accesses = check_sort(1, n, n, 1u << 24, true).accesses * TIR_WARP / (double)n;
         const double steps = log2((double)n) * log2((double)n);
@@ -142,7 +143,7 @@ static void test_first(void **state) {
 /* One kernel for lines of any length, of any number, and both. */
 static void run_varying(lib_arena *arena) {
     static const int64_t length[] = {0, 1, 2, 3, 31, 64, 1000, 1023, 1024, 1025, 2047, 2049, 3001};
-    const int count = sizeof length / sizeof *length, every = getenv("DLC_TEST_SHARE") ? 4 : 1;
+    const int count = sizeof length / sizeof *length, every = test_every() > 1 ? 4 : 1;
     tir_kernel *any_length = make_kernel(arena, " params(n: 0..5000)", "3", "n", "n");
     for (int i = 0; i < count; i += every)
         run_kernel(arena, any_length, &length[i], 3, length[i], length[i], 300, NULL);

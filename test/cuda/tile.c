@@ -2,6 +2,7 @@
  * instructions that it names. DUMP=folder keeps source and code. */
 #include "targets/cuda/cuda.h"
 #include "targets/cuda/units.h"
+#include "test/share.h"
 #include "tir/matrix_unit.h"
 #include "tir/scheduled.h"
 
@@ -283,7 +284,7 @@ int main(void) {
         found = open_for(&compiler, 80, &error) == DLC_OK;
     }
     struct CMUnitTest tests[COUNT + RULES];
-    const int every = getenv("DLC_TEST_SHARE") ? 5 : 1; /* under sanitizers a kernel takes seconds */
+    const int every = test_every() > 1 ? 5 : 1; /* under sanitizers a kernel takes seconds */
     size_t count = 0;
     for (int i = 0; i < COUNT; i += every)
         tests[count++] = (struct CMUnitTest){

@@ -8,6 +8,7 @@
 #include "conformance/sample.h"
 #include "graph/build.h"
 #include "graph/onnx/export.h"
+#include "test/share.h"
 
 #include <dirent.h>
 #include <dlc/extend.h>
@@ -377,7 +378,7 @@ static void test_dtypes(lib_arena *arena, const graph_op *op, const char *line, 
 
 /* The first sample and, with DLC_TEST_SHARE, every fourth after it. */
 static bool is_taken(int number) {
-    return number % 4 == 0 || choices || !getenv("DLC_TEST_SHARE");
+    return number % 4 == 0 || choices || test_every() == 1;
 }
 
 static void test_row(const graph_op *op, tally *t) {

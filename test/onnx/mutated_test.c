@@ -9,6 +9,7 @@
  * behind it. */
 #include "fuzz/generate.h"
 #include "onnx/any_model.h"
+#include "test/share.h"
 
 #include <ftw.h>
 #include <signal.h>
@@ -203,11 +204,11 @@ static void report(uint64_t count, int failures) {
 
 int main(int argc, char **argv) {
     const uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
-    const char *share = getenv("DLC_TEST_SHARE"), *models = getenv("DLC_MODELS");
+    const char *models = getenv("DLC_MODELS");
     if (argc > 1 && !isdigit((unsigned char)argv[1][0])) return run_file(argv[1]);
     s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED) return 2;
-    const uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 10) : share ? 150 : 500;
+    const uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 10) : test_is_short() ? 150 : 500;
     s->number = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     const uint64_t end = s->number + count;
     nftw("/usr/share/libonnx-testdata/data", note_file, 16, FTW_PHYS);

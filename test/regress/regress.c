@@ -2,6 +2,7 @@
  * line says with what inputs), one test each. New ones come out of `make fuzz`. Those whose names begin with device_ failed
  * on the cuda target, with the fake driver; test/cuda/regress_test.sh runs them so. avx2_, sse2_: levels_test.sh. */
 #include "fuzz/case.h"
+#include "test/share.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -60,8 +61,8 @@ int main(int argc, char **argv) {
 #endif
     int count = scandir("test/regress", &entry, is_text, alphasort);
     if (count <= 0) return 77;
-    const char *share = getenv("DLC_TEST_SHARE"); /* under sanitizers, where all would take minutes */
-    int every = share ? 1 + atoi(share) / 2 : 1, taken = 0;
+    const int every = test_is_short() ? 1 + test_every() / 2 : 1;
+    int taken = 0;
     struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
     if (!tests) return 1;
     for (int i = 0; i < count; i += every)

@@ -1,9 +1,10 @@
 /* Largest errors of the expansions of tir/math, with and without fused multiply-add: the table in the header of tir/math.c. Over 10^7
- * f32 inputs, with DLC_TEST_LONG=1 over all of them, with DLC_TEST_SHARE over 10^6.      math_ulp [stride [function]]
+ * f32 inputs, with DLC_TEST_LONG=1 over all of them, with DLC_TEST_SHARE=10 over 10^6.      math_ulp [stride [function]]
  * The expansions are run by an evaluator of its own, over blocks of lanes: it shares nothing with tir/arith.c, and it
  * is fast enough for 2^32 inputs. The reference is libm in f64. One process for each processor, each of which takes a share of the
  * inputs of every function. */
 #include "random.h"
+#include "test/share.h"
 #include "tir/math.h"
 
 #include <math.h>
@@ -487,7 +488,7 @@ static bool check_all(uint64_t stride, const char *only) {
 
 int main(int count, char **arguments) {
     const char *longer = getenv("DLC_TEST_LONG");
-    uint64_t stride = longer && *longer == '1' ? 1 : getenv("DLC_TEST_SHARE") ? 4001 : 429;
+    uint64_t stride = longer && *longer == '1' ? 1 : test_is_short() ? 4001 : 429;
     if (count > 1) stride = strtoull(arguments[1], NULL, 0);
     printf("function      fused  not fused operations\n");
     fflush(stdout);

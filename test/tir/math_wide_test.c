@@ -1,5 +1,6 @@
 /* tir/math_wide.c against numbers of mpmath (math_wide.txt: exact values to 1e-4 of a unit in the last place), and against long double where
  * that has more bits than double; with fused multiply-add and without. */
+#include "test/share.h"
 #include "tir/arith.h"
 #include "tir/math.h"
 
@@ -147,8 +148,8 @@ static double draw(const wide_function *f, uint64_t *seed, int i) {
 static void errors_stay_in_bounds(void **state) {
     (void)state;
     if (LDBL_MANT_DIG < 60) skip();
-    const char *longer = getenv("DLC_TEST_LONG"), *share = getenv("DLC_TEST_SHARE");
-    const int count = longer && *longer == '1' ? 10000000 : share ? 3000 : 30000;
+    const char *longer = getenv("DLC_TEST_LONG");
+    const int count = longer && *longer == '1' ? 10000000 : test_is_short() ? 3000 : 30000;
     for (int f = 0; f < FUNCTIONS; f++)
         for (int fused = 0; fused < 2; fused++) {
             compiled c;

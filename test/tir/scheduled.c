@@ -4,6 +4,8 @@
 #include "tir/schedule.h"
 #include "units.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -206,6 +208,14 @@ static bool next_params(run *r, int round) {
         r->params[p] = value < range.low ? range.low : value > range.high ? range.high : value;
     }
     return round < (r->region->params.count ? (int)(sizeof values / sizeof *values) : 1);
+}
+
+/* The interpreter's history of accesses takes megabytes for a moment, in each run: the process keeps them. Otherwise clearing pages of the
+ * system takes as long as all else. */
+__attribute__((constructor)) static void keep_memory(void) {
+    mallopt(M_MMAP_THRESHOLD, INT_MAX);
+    mallopt(M_TOP_PAD, 64 << 20);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
 scheduled_outcome scheduled_run(const char *region, const char *schedule, double tolerance, uint64_t seed, bool check,

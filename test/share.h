@@ -1,0 +1,20 @@
+/* How much of its samples a test takes: DLC_TEST_SHARE. */
+#ifndef TEST_SHARE_H
+#define TEST_SHARE_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* n: every n-th sample. */
+static inline int test_every(void) {
+    const char *share = getenv("DLC_TEST_SHARE");
+    const int every = share ? atoi(share) : 1;
+    return every > 1 ? every : 1;
+}
+
+/* As sanitizers need it: a small part also of what is no list of samples. */
+static inline bool test_is_short(void) {
+    return test_every() >= 10;
+}
+
+#endif
