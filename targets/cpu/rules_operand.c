@@ -396,7 +396,8 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     if (rules_skipped_axes(r, rules_stage_named(r, b->part))) tir_schedule_add(r->schedule, "skip %s.row", b->part);
     if (u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, u_name);
     tir_schedule_add(r->schedule, "vec %s.%s", b->part, v_name);
-    if (t->fetch) tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
+    if (tir_choose_yes(r->schedule, name, "fetch", t->fetch))
+        tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
 }
 
 bool rules_blocks(rules *r, int root) {
