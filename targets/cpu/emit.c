@@ -420,6 +420,7 @@ static void emit_phase(emitter *e, const tir_phase *phase, const char *name, boo
     LLVMTypeRef types[PARAMETERS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, PARAMETERS, false);
     e->function = LLVMAddFunction(e->module, name, type);
+    e->unknown = LLVMGetParam(e->function, END);
     set_attributes(e);
     e->top = -1;
     e->give_up = NULL;

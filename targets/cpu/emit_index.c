@@ -83,6 +83,10 @@ emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, 
     return form;
 }
 
+emit_form emit_unknown(emitter *e) {
+    return emit_form_of(e, (emit_value){.llvm = e->unknown}, TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+}
+
 static emit_value term_value(const emit_term *term) {
     return (emit_value){.llvm = term->value, .lanes = 0, .level = (int16_t)term->level};
 }

@@ -190,7 +190,7 @@ static void emit_serial(emitter *e, const serial *s) {
     LLVMValueRef trips = s->loop->for_.step == 1 ? count.llvm : LLVMBuildMul(e->builder, count.llvm, step, "");
     LLVMValueRef end = LLVMBuildAdd(e->builder, lower.llvm, trips, "");
     emit_groups groups = {0};
-    emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+    emit_form unknown = emit_unknown(e);
     emit_bind(e, s->loop->for_.var, &unknown);
     emit_reg_scan(e, body, &groups);
     LLVMValueRef *initial = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count), *last = NULL;
@@ -275,7 +275,7 @@ void emit_for(emitter *e, const tir_stmt *loop) {
 
 void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *user) {
     emit_form lower = emit_index(e, loop->for_.lower), extent = emit_index(e, loop->for_.extent);
-    emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+    emit_form unknown = emit_unknown(e);
     switch (plan_loop(e, loop, &extent)) {
     case PLAN_NONE: break;
     case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit, user); break;

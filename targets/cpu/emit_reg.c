@@ -309,8 +309,7 @@ static void scan_let(emitter *e, const tir_stmt *stmt, scan *s) {
     if (dtype != TIR_INDEX) {
         emit_bind_value(e, stmt->let.var, emit_constant(LLVMGetUndef(emit_type(e, dtype, 0))));
     } else if (has_load(e, stmt->let.value)) {
-        emit_form unknown =
-            emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+        emit_form unknown = emit_unknown(e);
         emit_bind(e, stmt->let.var, &unknown);
     } else {
         emit_form form = emit_index(e, stmt->let.value);
