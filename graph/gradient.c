@@ -153,8 +153,8 @@ static bool has_subgraph(const graph_op *op) {
     return has;
 }
 
-/* Does work(argument) for node `index`. An error of what the host defined, or in a sub-graph, says where the node stands; one of a host's rule
- * that does so already, since the rule itself asks for derivatives, passes unchanged. */
+/* Calls work(argument) for node `index`. If the call raises, the message gets the way to the node: of operators that the host defined, unless
+ * the message has a way already (the host's rule itself asked for derivatives); and of operators with sub-graphs, in front of the way inside. */
 static void work_for(const way *w, uint32_t index, void (*work)(void *argument), void *argument) {
     const graph_op *op = w->g->nodes.data[index].op;
     lib_scope *const outer = w->arena->scope;

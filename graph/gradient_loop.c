@@ -152,9 +152,10 @@ void graph_cotangent_recompute(graph_rule *rule) {
         if (rule->wanted[i]) rule->out[i] = back[at++];
 }
 
-/* ---- what moves in a loop ------------------------------------------------------------------------------------------------- */
+/* ---- loops: values that depend on the variables ------------------------------------------------------------------------------------------------- */
 
-/* By value of a loop's body: does it depend, through numbers and in any iteration, on an input that moves? first: by input. */
+/* By value of a loop's body: does it move, that is, depend through numbers, in some iteration, on an input that moves in the first one? first:
+ * by input, does it move in the first iteration? */
 static bool *find_moving(const graph *body, int carries, const bool *first) {
     bool *moves = LIB_NEW_ARRAY(body->arena, bool, body->values.count);
     for (uint32_t i = 0; i < body->inputs.count; i++) moves[body->inputs.data[i]] = first[i];
@@ -176,9 +177,9 @@ static bool *find_moving(const graph *body, int carries, const bool *first) {
 }
 
 /* By input of the body: does it move if the operands that have tangents do? */
-static bool *find_moving_inputs(const graph_rule *rule, const graph *body, int first_operand, int carries) {
+static bool *find_moving_inputs(const graph_rule *rule, const graph *body, int carries) {
     bool *along = LIB_NEW_ARRAY(rule->g->arena, bool, body->inputs.count);
-    for (uint32_t i = 0; i < body->inputs.count; i++) along[i] = rule->tangent[first_operand + (int)i] != 0;
+    for (uint32_t i = 0; i < body->inputs.count; i++) along[i] = rule->tangent[i] != 0;
     const bool *moves = find_moving(body, carries, along);
     for (uint32_t i = 0; i < body->inputs.count; i++) along[i] = moves[body->inputs.data[i]];
     return along;
@@ -234,7 +235,7 @@ void graph_tangent_while(graph_rule *rule) {
     graph *g = rule->g;
     const graph *condition = subgraph_of(rule, CONDITION), *body = subgraph_of(rule, BODY);
     const int carries = (int)body->outputs.count;
-    const bool *along = find_moving_inputs(rule, body, 0, carries);
+    const bool *along = find_moving_inputs(rule, body, carries);
     int64_t numbers[2];
     graph_id *x, *d, test;
     graph *own = doubled(g, condition, carries, along, &numbers[0], &x, &d);
@@ -336,7 +337,7 @@ void graph_tangent_scan(graph_rule *rule) {
     const scan_form f = form_of(rule);
     const int inputs = (int)f.body->inputs.count, outputs = (int)f.body->outputs.count,
               ends[] = {f.carries, sequences_end(&f), inputs};
-    const bool *along = find_moving_inputs(rule, f.body, 0, f.carries);
+    const bool *along = find_moving_inputs(rule, f.body, f.carries);
     scan_builder s = {.g = g};
     id_list *const operands[] = {&s.carry, &s.sequence, &s.capture};
     s.body = graph_new_subgraph(g, &s.number);

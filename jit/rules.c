@@ -117,7 +117,7 @@ tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_reg
     return kernel;
 }
 
-/* ---- what lowering refuses */
+/* ---- another candidate in place of a schedule that lowering refuses */
 
 /* The change of one choice whose kernel is predicted to be fastest, of those that lowering takes; *found false: it takes none of
  * CHANGES_MOST. All choices get one other candidate before any gets a second one. */

@@ -12,7 +12,7 @@ static inline int test_every(void) {
     return every > 1 ? every : 1;
 }
 
-/* As sanitizers need it: a small part also of what is no list of samples. */
+/* Sanitizers: tests that have no list of samples (random cases, golden programs, texts of regress/) run a small part as well. */
 static inline bool test_is_short(void) {
     return test_every() >= 10;
 }

@@ -441,8 +441,8 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
     load_state(l, s, index, scratch, acc);
 }
 
-/* Guard of a step that is stored in its fold's state, which has no room for what the step's tiles overrun, neither in memory nor in scratch. A
- * collective statement has no guard; its layout has room for whole tiles. */
+/* Condition for storing the current point of a step that is stored in its fold's state: the state has exactly its own elements, in memory and
+ * in scratch, and the last tile of the step may have more. A collective statement has no condition; its layout has room for whole tiles. */
 static tir_expr state_guard(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_unit *unit = tir_plan_of(l, s)->unit;

@@ -193,7 +193,7 @@ typedef struct emitter {
     LLVMModuleRef module;
     LLVMBuilderRef builder;
     LLVMValueRef function;
-    /* an i64 that is no constant */
+    /* an i64 parameter of the function, for emit_unknown */
     LLVMValueRef unknown;
     const tir_polls *polls;
     /* block that leaves the function; NULL: not needed so far */
@@ -314,8 +314,8 @@ emit_form emit_index(emitter *e, tir_expr index);
 emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
-/* A number of which nothing is known, for scans of statements ahead. What is computed from it does not fold to a constant, as quotients of
- * an undefined value would. */
+/* The value of a variable while a loop's body is scanned before it is emitted: any number. LLVM does not fold what is computed from it to a
+ * constant, as it folds quotients of an undefined value. */
 emit_form emit_unknown(emitter *e);
 emit_value emit_index_times(emitter *e, emit_value value, int64_t factor); /* i64, scalar or lanes */
 void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);

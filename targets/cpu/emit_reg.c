@@ -296,9 +296,10 @@ static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
     }
 }
 
+/* Does the index depend on memory: by a load, or a variable of another type than index, which holds loaded values? */
 static bool has_load(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
-    if (node->op == TIR_LOAD) return true;
+    if (node->op == TIR_LOAD || (node->op == TIR_VAR && node->dtype != TIR_INDEX)) return true;
     for (int i = 0; i < (int)node->count; i++)
         if (has_load(e, tir_operand(e->pool, expr, i))) return true;
     return false;

@@ -45,6 +45,14 @@ typedef struct scalar_case {
 static dlc_value number(dlc_graph *g, double value) {
     return dlc_scalar(g, DLC_F32, value);
 }
+/* A scan of `times` iterations whose operands are all carries. */
+static void repeat(dlc_graph *g, int carries, const dlc_value *x, dlc_graph *body, int64_t times, dlc_value *end) {
+    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
+    const dlc_dim length = {times, NULL};
+    options.length_count = 1;
+    options.length = &length;
+    dlc_scan_with(g, carries, x, body, carries, 0, &options, carries, end);
+}
 static dlc_value sum(dlc_value x) {
     return dlc_reduce_sum(x, 0, NULL);
 }
@@ -356,11 +364,7 @@ static void test_fixed_carry(void **state) {
     dlc_custom_call(body, 1, &in_b, "copy", 1, SHAPE(DLC_F32), 1, SHAPE(0), 0, NULL, 1, &next);
     dlc_output(body, NULL, dlc_add(dlc_mul(in_h, w), dlc_stop_gradient(in_b)));
     dlc_output(body, NULL, next);
-    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
-    const dlc_dim length = {3, NULL};
-    options.length_count = 1;
-    options.length = &length;
-    dlc_scan_with(g, 2, (dlc_value[]){h, b}, body, 2, 0, &options, 2, end);
+    repeat(g, 2, (dlc_value[]){h, b}, body, 3, end);
     y[0] = end[0];
     dlc_gradient(end[0], 1, &w, &y[1]);
     dlc_jvp(1, &w, &one, 1, &end[0], &y[2]);
@@ -429,11 +433,7 @@ static void *differentiate_long_body(void *argument) {
     dlc_value now = dlc_input(body, "h", DLC_F32, 0, NULL);
     for (int i = 0; i < USES; i++) now = dlc_add(now, dlc_mul(now, w));
     dlc_output(body, NULL, now);
-    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
-    const dlc_dim length = {2, NULL};
-    options.length_count = 1;
-    options.length = &length;
-    dlc_scan_with(g, 1, &h, body, 1, 0, &options, 1, &end);
+    repeat(g, 1, &h, body, 2, &end);
     dlc_gradient(end, 1, &w, &y);
     const dlc_status status = dlc_graph_status(g);
     dlc_graph_destroy(g);
@@ -724,11 +724,7 @@ static void through_a_loop(dlc_context *context, dlc_graph *g, dlc_value x) {
     dlc_value h = dlc_input(body, "h", DLC_F32, 1, DIMS(SIZE(3))), y, end;
     dlc_custom_call(body, 1, &h, "hosts", 1, SHAPE(DLC_F32), 1, SHAPE(1), 1, DIMS(SIZE(3)), 1, &y);
     dlc_output(body, NULL, y);
-    dlc_scan_options options = DLC_SCAN_OPTIONS_INIT;
-    const dlc_dim length = {2, NULL};
-    options.length_count = 1;
-    options.length = &length;
-    dlc_scan_with(g, 1, &x, body, 1, 0, &options, 1, &end);
+    repeat(g, 1, &x, body, 2, &end);
     gradient_of(sum(end), x);
 }
 static void through_while(dlc_context *context, dlc_graph *g, dlc_value x) {
