@@ -47,7 +47,7 @@ CFLAGS_debug   := -O0 -g -DDLC_DEBUG_BUILD=1
 CFLAGS_asan    := -Og -g1 -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
 CFLAGS_coverage := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_coverage)
 CFLAGS_libfuzzer := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_libfuzzer) -fno-omit-frame-pointer
-CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
+CFLAGS_tsan    := -Og -g1 -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
 
 include_targets := $(sort interp $(TARGETS))
 CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_targets),-DDLC_TARGET_$(t)=1) $(if $(filter no,$(ONNX)),,-DDLC_ONNX=1) $(CPPFLAGS)
@@ -361,7 +361,7 @@ check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants test/conformance/gradient_mutants
 
 .PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
-# A quarter of the samples of each operator; .ci/run takes half, test-long all.
+# A quarter of the samples of each operator; test-long takes all.
 test: | setup-test
 	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),4) $(MAKE) check
 test-long: | setup-test

@@ -387,6 +387,7 @@ static void check_node(const interpreter *t, const tir_node *node, tir_dtype ope
     case TIR_FMA:
     case TIR_LDEXP:
     case TIR_DOT2_BF16:
+    case TIR_DOT2_I16:
     case TIR_DOT4_U8I8: fail(t, "%s is no function of tensor expressions", name);
     case TIR_ADD:
     case TIR_SUB:

@@ -376,9 +376,9 @@ static uint64_t dot2_bf16(const uint64_t *x) {
     return bits_of_f32(sum);
 }
 
-static uint64_t dot4_u8i8(const uint64_t *x) {
+static uint64_t dot_of_integers(const uint64_t *x, int count) {
     uint64_t sum = x[0];
-    for (int i = 0; i < 4; i++) sum += x[1 + 2 * i] * x[2 + 2 * i];
+    for (int i = 1; i < count; i += 2) sum += x[i] * x[i + 1];
     return sum;
 }
 
@@ -392,7 +392,8 @@ uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const u
     case TIR_CAST: return tir_arith_cast(result, operand_dtype, operands[0]);
     case TIR_BITCAST: return tir_arith_cast(result, result, operands[0]);
     case TIR_DOT2_BF16: return dot2_bf16(operands);
-    case TIR_DOT4_U8I8: return extend(result, dot4_u8i8(operands));
+    case TIR_DOT2_I16:
+    case TIR_DOT4_U8I8: return extend(result, dot_of_integers(operands, count));
     case TIR_LDEXP: return float_ldexp(operand_dtype, operands);
     case TIR_FMA:
     case TIR_MULADD: {

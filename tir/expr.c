@@ -162,7 +162,7 @@ static bool operands_agree(const tir_pool *pool, tir_op op, tir_dtype dtype, int
     for (int i = 0; i < count; i++)
         if (!operands[i] || operands[i] >= pool->nodes.count) return false;
     if (op == TIR_CAST || op == TIR_BITCAST) return true;
-    if (op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8) return tir_dtype_of(pool, operands[0]) == dtype;
+    if (tir_ops[op].flags & TIR_DOT) return tir_dtype_of(pool, operands[0]) == dtype;
     int first = op == TIR_SELECT;
     if (first && tir_dtype_of(pool, operands[0]) != DLC_BOOL) return false;
     tir_dtype operand = tir_dtype_of(pool, operands[first]);

@@ -22,6 +22,7 @@ typedef uint8_t tir_dtype;
 #define TIR_COMPARES 2u /* result is DLC_BOOL, operands of one dtype */
 #define TIR_MATH 4u     /* transcendental: expanded by tir/math before loop IR; only f64 may keep it (per-lane libm) */
 #define TIR_LEAF 8u
+#define TIR_DOT 16u /* acc, then factors a0, b0, a1, b1, ... of products that a unit adds to it; loop IR only */
 
 /* id, text, operands (-1: variable), flags, meaning */
 #define TIR_OP_TABLE(X)                                                                                               \
@@ -89,9 +90,9 @@ typedef uint8_t tir_dtype;
     X(TIR_CAST, "cast", 1, 0,                                                                                         \
       "value conversion: float to int saturates, NaN gives 0; int to int wraps; bool is x != 0")                      \
     X(TIR_BITCAST, "bitcast", 1, 0, "same bits, dtypes of equal width")                                               \
-    X(TIR_DOT2_BF16, "dot2_bf16", 5, 0,                                                                               \
-      "a0*b0 + (a1*b1 + acc), all fused, denormals are 0; acc, a0, b0, a1, b1; loop IR only")                         \
-    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, 0, "acc + a0*b0 + ... + a3*b3, i32 wraps; acc, a0, b0, ... a3, b3; loop IR only")
+    X(TIR_DOT2_BF16, "dot2_bf16", 5, TIR_DOT, "a0*b0 + (a1*b1 + acc), all fused, denormals are 0")                    \
+    X(TIR_DOT2_I16, "dot2_i16", 5, TIR_DOT, "acc + a0*b0 + a1*b1, i32 wraps")                                         \
+    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, TIR_DOT, "acc + a0*b0 + ... + a3*b3, i32 wraps")
 
 typedef enum tir_op {
 #define X(id, text, arity, flags, meaning) id,

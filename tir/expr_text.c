@@ -40,7 +40,7 @@ static bool is_float(tir_dtype dtype) {
 
 /* The dtype that operands after the first have: that of the first, except in dot products of small dtypes. */
 static tir_dtype later_operand(tir_op op, tir_dtype first) {
-    return op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8 ? UNKNOWN : first;
+    return tir_ops[op].flags & TIR_DOT ? UNKNOWN : first;
 }
 
 /* ---- printing */

@@ -632,6 +632,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
                                            tir_lower_translate(l, s, tir_lower_with_scalars(l, s, terms[t]), NULL));
         for (int side = 0; side < 2; side++) {
             tir_expr value = legal(l, tir_lower_translate(l, s, sides[side], NULL));
+            value = tir_cast(l->pool, plan->unit->place[1 + side].dtype, value);
             if (inside) value = tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
             operands[count++] = value;
         }

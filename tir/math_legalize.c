@@ -162,7 +162,7 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     const tir_node node = *tir_get(pool, e);
     tir_op op = (tir_op)node.op;
     if (op == TIR_CAST) return legalize_cast(l, pool, e, rebuilt);
-    bool is_leaf = node.count == 0 || op == TIR_LOAD, is_unit = op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8;
+    bool is_leaf = node.count == 0 || op == TIR_LOAD, is_unit = tir_ops[op].flags & TIR_DOT;
     if (is_leaf || op == TIR_SELECT || op == TIR_BITCAST || is_unit)
         return is_narrow(node.dtype) ? legalize_move(l, pool, e, rebuilt) : rebuilt;
     tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));

@@ -87,6 +87,7 @@ static void check_node(const verifier *v, tir_expr e) {
     case TIR_FMA:
     case TIR_LDEXP:
     case TIR_DOT2_BF16:
+    case TIR_DOT2_I16:
     case TIR_DOT4_U8I8: fail(v, "R13: operator of loop IR in a stage"); break;
     case TIR_ACC:
     case TIR_OTHER:

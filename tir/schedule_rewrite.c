@@ -294,30 +294,40 @@ static int fold_of(tir_schedule_state *state, int s) {
     return s < 0 ? -1 : stage_at(state, s)->kind == TIR_FOLD ? s : stage_at(state, s)->fold;
 }
 
-/* Casts of loads of the tensor become loads of the widened copy. */
+/* Casts of loads of the tensor become casts of loads of the widened copy, or these loads alone. */
 static tir_expr replace_widened(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const load_replacement *r = user;
-    const tir_dtype to = tir_dtype_of(pool, rebuilt);
+    const tir_dtype copied = (tir_dtype)r->state->region->tensors.data[r->by_tensor].dtype;
     const tir_expr load = tir_op_of(pool, rebuilt) == TIR_CAST ? tir_operand(pool, rebuilt, 0) : 0;
     (void)e;
-    if (!load || to != (tir_dtype)r->state->region->tensors.data[r->by_tensor].dtype) return rebuilt;
+    if (!load) return rebuilt;
     const tir_node node = *tir_get(pool, load);
     if (node.op != TIR_LOAD || node.bits != r->tensor) return rebuilt;
     tir_expr index[DLC_MAX_RANK];
     const int rank = node.count - (node.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, load, d);
-    return tir_load(pool, r->by_tensor, to, rank, index, node.guarded ? tir_operand(pool, load, rank) : 0,
-                    node.guarded ? tir_cast(pool, to, tir_operand(pool, load, rank + 1)) : 0);
+    const tir_expr wide =
+        tir_load(pool, r->by_tensor, copied, rank, index, node.guarded ? tir_operand(pool, load, rank) : 0,
+                 node.guarded ? tir_cast(pool, copied, tir_operand(pool, load, rank + 1)) : 0);
+    return tir_cast(pool, tir_dtype_of(pool, rebuilt), wide);
 }
 
-/* The dtype of the copy: `as f32` widens floats. */
+/* Has dtype `to`, wider, all values of `from`? Of two floats, or two integers. */
+static bool holds(dlc_dtype to, dlc_dtype from) {
+    if (lib_dtype_size(to) <= lib_dtype_size(from)) return false;
+    if (lib_dtype_is_float(to) || lib_dtype_is_float(from)) return lib_dtype_is_float(to) && lib_dtype_is_float(from);
+    const bool integers = lib_dtype_is_integer(to) && lib_dtype_is_integer(from);
+    return integers && (lib_dtypes[to].class_ == 'i' || lib_dtypes[from].class_ == 'u');
+}
+
+/* The dtype of the copy: `as f32` widens floats, `as i16` bytes. */
 static tir_dtype copied_dtype(tir_schedule_state *state, lib_lexer *lexer, const tir_tensor *source) {
     dlc_dtype to;
     if (!lib_lexer_accept(lexer, "as")) return (tir_dtype)source->dtype;
     const bool known = lib_dtype_parse(lib_lexer_name(lexer), &to);
-    if (!known || !lib_dtype_is_float(to) || !lib_dtype_is_float(source->dtype) || source->output ||
-        lib_dtype_size(to) <= lib_dtype_size(source->dtype))
-        tir_schedule_raise(state, "a copy `as` another dtype has a wider one, of a float that is no output");
+    if (!known || source->output || !holds(to, source->dtype))
+        tir_schedule_raise(
+            state, "a copy `as` another dtype has a wider one with all values of the tensor, which is no output");
     return (tir_dtype)to;
 }
 

@@ -8,10 +8,17 @@ const tir_unit *tir_unit_find(const tir_unit *units, const char *name) {
     return NULL;
 }
 
+/* Can the unit's operand be of the dtype? Bytes are widened to 16 bits for a unit that is an operator. */
+static bool takes(const tir_unit *unit, int place, tir_dtype dtype) {
+    const tir_dtype own = unit->place[place].dtype;
+    return dtype == own || (unit->executor == TIR_BY_THREAD && own == (tir_dtype)DLC_I16 &&
+                            (dtype == (tir_dtype)DLC_I8 || dtype == (tir_dtype)DLC_U8));
+}
+
 bool tir_machine_multiplies(const tir_machine *machine, tir_dtype left, tir_dtype right, tir_dtype sum) {
     for (const tir_unit *unit = machine->units; unit && unit->name; unit++)
         if (tir_machine_has(machine, unit) && unit->kind == TIR_MULTIPLY && unit->place[0].dtype == sum &&
-            unit->place[1].dtype == left && unit->place[2].dtype == right)
+            takes(unit, 1, left) && takes(unit, 2, right))
             return true;
     return false;
 }
@@ -19,7 +26,7 @@ bool tir_machine_multiplies(const tir_machine *machine, tir_dtype left, tir_dtyp
 static tir_expr widened(const tir_unit *unit, const tir_pool *pool, tir_expr e, int place) {
     if (tir_op_of(pool, e) != TIR_CAST || tir_dtype_of(pool, e) != unit->place[0].dtype) return 0;
     tir_expr narrow = tir_operand(pool, e, 0);
-    return tir_dtype_of(pool, narrow) == unit->place[place].dtype ? narrow : 0;
+    return takes(unit, place, tir_dtype_of(pool, narrow)) ? narrow : 0;
 }
 
 bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,

@@ -71,7 +71,7 @@ bool tir_machine_multiplies(const tir_machine *machine, tir_dtype left, tir_dtyp
 struct tir_stage;
 const tir_unit *tir_unit_for(const tir_machine *machine, tir_executor executor, const tir_pool *pool,
                              const struct tir_stage *stage);
-/* Whether the stage's update is  acc + cast(left)*cast(right)  with operands of the unit's dtypes. */
+/* Whether the stage's update is  acc + cast(left)*cast(right)  with operands of the unit's dtypes, or with bytes, for an operator of 16 bits. */
 bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const struct tir_stage *stage, tir_expr *left,
                     tir_expr *right);
 

@@ -195,10 +195,8 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_FMA:
     case TIR_MULADD: return (price){1, 1};
     case TIR_DOT2_BF16:
-    case TIR_DOT4_U8I8: {
-        const cpu_unit_work work = cpu_unit_work_of(c->machine, (tir_op)node->op);
-        return (price){work.multiplications, work.product};
-    }
+    case TIR_DOT2_I16:
+    case TIR_DOT4_U8I8: return (price){1, cpu_unit_instructions((tir_op)node->op)};
     case TIR_MIN:
     case TIR_MAX: return (price){0, real ? 3 : 1};
     case TIR_CAST: {
@@ -214,7 +212,7 @@ static price price_of(const counter *c, tir_expr e) {
 }
 
 static bool is_unit(const tir_node *node) {
-    return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8;
+    return tir_ops[node->op].flags & TIR_DOT;
 }
 
 static double latency_of(const counter *c, tir_expr e) {
@@ -447,8 +445,7 @@ static int first_operands(const tir_node *node) {
 static void count_operations(counter *c, const tir_node *node, double times) {
     double lanes = c->machine->vector_bytes / (node->dtype == DLC_F64 ? 8.0 : 4.0), each = 0;
     if (node->op == TIR_FMA) each = 2;
-    if (node->op == TIR_DOT2_BF16) each = 4;
-    if (node->op == TIR_DOT4_U8I8) each = 8;
+    if (is_unit(node)) each = tir_ops[node->op].arity - 1; /* a multiplication and an addition for each pair */
     c->work->operations += times * each * lanes;
     c->work->counted += each > 0 ? times : 0;
 }
@@ -462,18 +459,6 @@ static bool is_known_mask(const counter *c, const tir_node *node, uint32_t mask)
 
 static uint32_t instance_of(const counter *c, int level) {
     return level < 0 ? 1 : c->open[level].serial;
-}
-
-/* Instructions that prepare the operands of a dot-product unit, each once for all of its products: before the operand itself is counted. */
-static void count_preparation(counter *c, tir_expr e) {
-    const cpu_unit_work work = cpu_unit_work_of(c->machine, tir_op_of(c->pool, e));
-    for (int i = 0; i < 2; i++) {
-        const tir_expr operand = tir_operand(c->pool, e, 1 + i);
-        const int level = level_of(c, c->mask[operand]);
-        if (c->counted[operand] == instance_of(c, level)) continue;
-        const repeated done = times_done(c, c->mask[operand], level);
-        spend(c, level, 0, done.times * share_of(c, &done, DLC_I32) * work.prepare[i], 0, 0);
-    }
 }
 
 /* Counts the node and everything below it that was not yet counted at its level. */
@@ -490,7 +475,6 @@ static void count_value(counter *c, tir_expr root) {
         const uint32_t instance = instance_of(c, level);
         if (c->counted[e] == instance) continue;
         c->counted[e] = instance;
-        if (is_unit(node)) count_preparation(c, e);
         repeated done = times_done(c, mask, level);
         if (node->op == TIR_LOAD) {
             count_load(c, e, mask);

@@ -353,7 +353,7 @@ LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef 
 LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *operands);
 LLVMValueRef emit_ldexp(emitter *e, LLVMValueRef x, LLVMValueRef n);
 LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
-LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool odd, bool is_signed);
+LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool is_signed);
 LLVMValueRef emit_dot_words(emitter *e, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- emit_cast.c */
@@ -365,7 +365,7 @@ LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x);            /* max(x
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
 /* Loads operands[0], [2], [4], ... (`count` of them, 4 bytes together) as one i32 per lane, if they are neighbours in memory and
  * neighbouring lanes are contiguous. llvm NULL: they are not. */
-emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
+emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);

@@ -262,8 +262,9 @@ LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
         return sum;
     }
     LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
-    for (int i = 0; i < 4; i++) {
-        LLVMValueRef a = LLVMBuildZExt(e->builder, x[1 + 2 * i], wide, "");
+    const bool words = op == TIR_DOT2_I16;
+    for (int i = 0; i < tir_ops[op].arity / 2; i++) {
+        LLVMValueRef a = (words ? LLVMBuildSExt : LLVMBuildZExt)(e->builder, x[1 + 2 * i], wide, "");
         LLVMValueRef b = LLVMBuildSExt(e->builder, x[2 + 2 * i], wide, "");
         sum = LLVMBuildAdd(e->builder, sum, LLVMBuildMul(e->builder, a, b, ""), "");
     }
@@ -309,24 +310,22 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
     return first_lanes(e, emit_call(e, names[bf16][wide / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b}), lanes);
 }
 
-/* The even or the odd bytes of x, i32 or lanes of it, as pairs of words in each. */
-LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool odd, bool is_signed) {
-    int lanes = lanes_of(x);
-    LLVMTypeRef words = emit_vector_type(e->i16, lanes ? 2 * lanes : 2);
-    LLVMValueRef byte = emit_fill(e, e->i16, lanes ? 2 * lanes : 2, 8);
-    x = LLVMBuildBitCast(e->builder, x, words, "");
-    if (!odd && is_signed) x = LLVMBuildShl(e->builder, x, byte, "");
-    if (!odd && !is_signed) return LLVMBuildAnd(e->builder, x, emit_fill(e, e->i16, lanes ? 2 * lanes : 2, 0xff), "");
-    return is_signed ? LLVMBuildAShr(e->builder, x, byte, "") : LLVMBuildLShr(e->builder, x, byte, "");
+/* x, an i16 of two bytes or lanes of such, as i32 of two words. */
+LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool is_signed) {
+    const int lanes = lanes_of(x), count = lanes ? 2 * lanes : 2;
+    x = LLVMBuildBitCast(e->builder, x, emit_vector_type(e->i8, count), "");
+    x = (is_signed ? LLVMBuildSExt : LLVMBuildZExt)(e->builder, x, emit_vector_type(e->i16, count), "");
+    return LLVMBuildBitCast(e->builder, x, emit_vector_type(e->i32, lanes), "");
 }
 
-/* acc + the sums of neighbouring products of words; acc, at most 16 lanes, 0 for scalars; a, b: twice as many words. */
+/* acc + the sums of two products of words each; acc, at most 16 lanes, 0 for scalars; a, b: two words in each of as many i32. */
 LLVMValueRef emit_dot_words(emitter *e, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
     static const char *const names[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd",
                                         "llvm.x86.avx512.pmaddw.d.512"};
-    int wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
-    a = widen_lanes(e, a, 2 * wide);
-    b = widen_lanes(e, b, 2 * wide);
+    const int wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+    LLVMTypeRef words = emit_vector_type(e->i16, 2 * wide);
+    a = LLVMBuildBitCast(e->builder, widen_lanes(e, a, wide), words, "");
+    b = LLVMBuildBitCast(e->builder, widen_lanes(e, b, wide), words, "");
     LLVMValueRef sums = emit_call(e, names[wide / 8], NULL, NULL, 2, (LLVMValueRef[]){a, b});
     return LLVMBuildAdd(e->builder, acc, first_lanes(e, sums, lanes), "");
 }

@@ -561,7 +561,7 @@ static bool is_unguarded(emitter *e, const tir_node *node) {
     return !guard.lanes && emit_is_constant(guard, &constant) && constant != 0;
 }
 
-emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
+emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *operands) {
     const emit_value none = {0};
     emit_form first = {0};
     uint32_t buffer = 0;
@@ -580,13 +580,13 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
         emit_form next = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
         int64_t distance;
         emit_form_add(e, &next, &first, -1);
-        if (!emit_form_is_constant(&next, &distance) || distance != i * 4 / count) return none;
+        if (!emit_form_is_constant(&next, &distance) || distance != i * bytes) return none;
     }
-    if (first.vector.llvm || (first.lane != 0 && first.lane != 4)) return none;
+    if (first.vector.llvm || (first.lane != 0 && first.lane != count * bytes)) return none;
     access a = access_of(e, buffer, rank, &e->pool->operands.data[tir_get(e->pool, operands[0])->first]);
     emit_value mask = a.stride ? lane_mask(e) : (emit_value){0}, value;
     int lanes = a.stride ? e->lanes : 0;
-    uint64_t key[] = {EMIT_GROUP,
+    uint64_t key[] = {EMIT_GROUP | (uint64_t)bytes << 16 | (uint64_t)count << 32,
                       (uint64_t)lanes,
                       (uint64_t)(uintptr_t)a.pointer.llvm,
                       (uint64_t)a.displacement,
@@ -596,7 +596,7 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
     emit_flush_buffer(e, buffer);
     value = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)e->top};
     emit_at(e, e->top);
-    LLVMTypeRef type = emit_vector_type(e->i32, lanes);
+    LLVMTypeRef type = emit_vector_type(count * bytes == 4 ? e->i32 : e->i16, lanes);
     value.llvm = mask.llvm ? masked_load(e, type, address(e, &a, 0), a.alignment, mask.llvm)
                            : plain_load(e, type, address(e, &a, 0), a.alignment);
     return emit_remember(e, 6, key, value);

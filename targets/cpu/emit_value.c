@@ -126,6 +126,7 @@ LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype op
         return LLVMTypeOf(x[0]) == type ? x[0] : LLVMBuildBitCast(e->builder, x[0], type, "");
     }
     case TIR_DOT2_BF16:
+    case TIR_DOT2_I16:
     case TIR_DOT4_U8I8: return emit_dot(e, op, lanes, x);
     default: break;
     }
@@ -249,9 +250,30 @@ static emit_value short_cut(emitter *e, tir_op op, emit_value *x, bool *taken) {
     return x[0];
 }
 
+/* operands[0] and [2], bytes that are neighbours in memory and widened to 16 bits; llvm NULL: they are not. */
+static emit_value widened_pair(emitter *e, const tir_expr *operands) {
+    tir_expr bytes[3] = {0};
+    for (int i = 0; i < 3; i += 2) {
+        if (tir_op_of(e->pool, operands[i]) != TIR_CAST) return (emit_value){0};
+        bytes[i] = tir_operand(e->pool, operands[i], 0);
+    }
+    const tir_dtype from = tir_dtype_of(e->pool, bytes[0]);
+    if (from != tir_dtype_of(e->pool, bytes[2]) || (from != DLC_I8 && from != DLC_U8)) return (emit_value){0};
+    emit_value pair = emit_load_group(e, 2, 1, bytes);
+    if (!pair.llvm) return pair;
+    pair = emit_splat(e, pair, e->lanes); /* vector instructions widen, and load what is broadcast */
+    const uint64_t key[] = {EMIT_WIDENED, (uint64_t)(uintptr_t)pair.llvm, from};
+    emit_value result = pair;
+    if (emit_find(e, 3, key, &result)) return result;
+    emit_at(e, pair.level);
+    result.llvm = emit_widened_bytes(e, pair.llvm, from == DLC_I8);
+    return emit_remember(e, 3, key, result);
+}
+
 /* operands[0], [2], [4], ..., `count` of them, side by side in an i32, the first in the lowest bits. */
 static emit_value packed(emitter *e, int count, const tir_expr *operands) {
-    emit_value group = emit_load_group(e, count, operands), part[4];
+    emit_value group = emit_load_group(e, count, 4 / count, operands), part[4];
+    if (!group.llvm && count == 2) group = widened_pair(e, operands);
     if (group.llvm) return group;
     int lanes = 0;
     for (int i = 0; i < count; i++) {
@@ -271,21 +293,12 @@ static emit_value packed(emitter *e, int count, const tir_expr *operands) {
     return emit_remember(e, 5, key, group);
 }
 
-/* The even or the odd bytes of x, lanes of i32, as words. */
-static emit_value widened_bytes(emitter *e, emit_value x, bool odd, bool is_signed) {
-    uint64_t key[] = {EMIT_WIDENED, (uint64_t)(uintptr_t)x.llvm, odd, is_signed};
-    emit_value result;
-    if (emit_find(e, 4, key, &result)) return result;
-    emit_at(e, x.level);
-    result = x;
-    result.llvm = emit_widened_bytes(e, x.llvm, odd, is_signed);
-    return emit_remember(e, 4, key, result);
-}
-
 /* The dot product by the machine's instructions; llvm NULL: the machine has none for these lanes. */
 static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
-    bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.x86;
-    int count = op == TIR_DOT2_BF16 ? 2 : 4;
+    const bool unit = op == TIR_DOT2_BF16  ? e->features.avx512bf16
+                      : op == TIR_DOT2_I16 ? e->features.x86
+                                           : e->features.vnni;
+    const int count = tir_ops[op].arity / 2;
     if (!unit || e->lanes * 4 > e->device->machine.vector_bytes) return (emit_value){0};
     emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
     if (op == TIR_DOT2_BF16 &&
@@ -295,16 +308,10 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
         x[2] = broadcast;
     }
     for (int i = 0; i < 3; i++) x[i] = emit_splat(e, x[i], e->lanes);
-    emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)}, part[4];
-    const bool widened = op == TIR_DOT4_U8I8 && !e->features.vnni;
-    for (int i = 0; widened && i < 4; i++) part[i] = widened_bytes(e, x[1 + i / 2], i % 2, i / 2);
+    emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)};
     emit_at(e, result.level);
-    if (widened) {
-        LLVMValueRef even = emit_dot_words(e, e->lanes, x[0].llvm, part[0].llvm, part[2].llvm);
-        result.llvm = emit_dot_words(e, e->lanes, even, part[1].llvm, part[3].llvm);
-    } else {
-        result.llvm = emit_dot_unit(e, op, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm);
-    }
+    result.llvm = op == TIR_DOT2_I16 ? emit_dot_words(e, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm)
+                                     : emit_dot_unit(e, op, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm);
     return result;
 }
 
@@ -374,7 +381,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
         if (x[0].lanes) return positive_cast(e, x[0]);
     }
     if (rounds_to_integer(e, node, operands)) return round_cast(e, node->dtype, operands[0]);
-    if (op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8) {
+    if (tir_ops[op].flags & TIR_DOT) {
         x[0] = dot_value(e, op, operands);
         if (x[0].llvm) return x[0];
     }

@@ -208,7 +208,8 @@ void cpu_choose(target_device *device, const cpu_answers *answers) {
     m->scales = level == CPU_AVX512;
     m->units = cpu_units;
     if (device->features.avx512bf16) m->unit_bits |= CPU_BF16_DOT;
-    m->unit_bits |= device->features.vnni ? CPU_U8I8_DOT : CPU_U8I8_WIDENED;
+    if (device->features.vnni) m->unit_bits |= CPU_U8I8_DOT;
+    m->unit_bits |= CPU_I16_DOT;
 }
 
 #if !defined(__x86_64__)

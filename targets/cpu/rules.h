@@ -278,6 +278,7 @@ bool rules_map_steps(rules *r, int root);
 bool rules_map_panels(rules *r, int root);
 bool rules_map_transposed(rules *r, int root);
 bool rules_map_chosen(rules *r, int root);
+bool rules_map_permuted(rules *r, int root);
 bool rules_map_mixed(rules *r, int root);
 bool rules_map_straight(rules *r, int root);
 
@@ -324,12 +325,18 @@ void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 /* Copies the broadcast input if its rows evict each other from L2 because they map to few sets; a cache line of the copy runs along the
  * reduction. */
 void rules_copy_rows(rules *r, int stage, const rules_operand_tile *tile);
-/* Does the stage multiply the tensor's elements, of 16 bits, as f32? */
-bool rules_widens(const rules *r, int stage, uint32_t tensor);
+/* The name of the dtype that the stage's products, those of `unit` if it is not NULL, convert the tensor's elements to: f32 of 16 bits, i16 of
+ * bytes. NULL: they are not converted. */
+const char *rules_widened_dtype(const rules *r, int stage, uint32_t tensor, const struct tir_unit *unit);
+/* `copy source -> copy`, as the dtype if it is not NULL. `root`: a copy that has loops of its own. */
+void rules_copy_as(rules *r, const char *source, const char *copy, const char *dtype, bool root);
 /* Name of the vector operand if it is to be widened in panels; NULL: it is not. */
 const char *rules_widened_panels(rules *r, int stage, const rules_operand_tile *tile);
-/* Copies the broadcast operand, widened, if it comes from outside and many tiles would convert each element. */
-void rules_widen_rows(rules *r, int stage, const rules_operand_tile *tile);
+/* Copies the broadcast operand, widened, if it comes from outside and many tiles would convert each element. Do tiles convert it? If a copy
+ * does, *copying is set to its cycles. `unit`: of the products, or NULL. */
+void rules_widen_rows(rules *r, int stage, const rules_operand_tile *tile, const struct tir_unit *unit);
+bool rules_converts_rows(rules *r, int stage, const rules_operand_tile *tile, const struct tir_unit *unit,
+                         double *copying);
 /* Are the rows of the broadcast operand read in short pieces that are distant in memory? */
 bool rules_rows_are_scattered(rules *r, int stage, int v, int u);
 /* Records that the stage reads `copy` in panels. */

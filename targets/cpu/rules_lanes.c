@@ -4,7 +4,6 @@
  * window summed: both operands are streamed once, and vectors of one of them multiply shifted vectors of the other. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
-#include "tir/unit.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -46,6 +45,8 @@ typedef struct lanes_problem {
      * some of its rows lie on padding. */
     bool slides, window, padded;
     int64_t spread;
+    /* sums of integers: a product and its sum are two instructions, and operands are widened as they are loaded */
+    bool integers;
 } lanes_problem;
 
 /* Cycles of one step of a tile, which loads (mr + nr) * q vectors, a window's mr * nr + 1, and multiplies mr * nr * q. */
@@ -54,6 +55,7 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     const int64_t each = 2 * p->spread - 1; /* loads, and shuffles that join them */
     const int64_t loaded = p->window ? mr * nr * each + 1 : mr + nr * each;
     double fma = (double)(mr * nr * q) / rates->fma, loads = (double)(loaded * q) / rates->load;
+    if (p->integers) fma = fmax(fma, (double)((2 * mr * nr + loaded) * q) / rates->vector);
     if (p->window) { /* each vector of the operands once, shifted ones from L1 */
         const double stream = rates->rows_vector * (double)((1 + p->spread) * q);
         return fmax(fmax(fma, loads), fmax(stream, rates->latency)) + rates->exposed_units * (loads + stream);
@@ -227,7 +229,7 @@ static bool may_use_lanes(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return false;
     if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return false;
-    return r->machine->vector_bytes >= 16 && !tir_unit_for(r->machine, TIR_BY_THREAD, r->region->pool, stage);
+    return r->machine->vector_bytes >= 16;
 }
 
 /* A reduction axis that is tried as the axis of lanes. */
@@ -313,6 +315,7 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
               .slides = window >= 0 || stage->predicate,
               .window = window >= 0,
               .padded = window >= 0 && stage->predicate,
+              .integers = !lib_dtype_is_float(r->region->tensors.data[stage->tensor[0]].dtype),
               .rest = 1,
               .rows = rows,
               .columns = columns,

@@ -821,6 +821,43 @@ bool rules_map_straight(rules *r, int s) {
     return true;
 }
 
+/* ---- maps whose results have another order of dimensions */
+
+/* The axis along which the results of a map, whose layout permutes their dimensions, are contiguous; -1: they have another layout. */
+static int permuted_last(const rules *r, const tir_stage *stage) {
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    if (tir_layout_is_identity(layout) || layout->count != stage->space) return -1;
+    for (int p = 0; p < layout->count; p++)
+        if (layout->part[p].divisor != 1 || layout->part[p].modulus) return -1;
+    return layout->part[layout->count - 1].dim;
+}
+
+/* A map that reads in the order of its results' memory, which is not that of its axes: loops in that order. */
+bool rules_map_permuted(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES), last = permuted_last(r, stage);
+    if (last < 0 || last == stage->space - 1 || count == RULES_ACCESSES) return false;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return false;
+    const int64_t extent = rules_extent(r, &stage->axis[last]), block = rules_lanes(r, s) * block_vectors(r, stage);
+    rules_nest nest = {.r = r, .stage = stage};
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int p = 0; p < layout->count - 1; p++) {
+        const tir_axis *axis = &stage->axis[layout->part[p].dim];
+        rules_add_loop(&nest, axis->name, rules_extent(r, axis), false);
+        lib_text_format(&order, "%s ", axis->name);
+    }
+    tir_schedule_add(r->schedule, "order %s: %s%s", stage->name, order.data, stage->axis[last].name);
+    clip_choices(r, stage, 0, -1);
+    rules_form_tasks(&nest, extent, RULES_TASK_POINTS);
+    rules_vectorise(r, stage->name, stage->axis[last].name, extent, block, "vo", "vi");
+    rules_store_past_caches(r, stage);
+    return true;
+}
+
 /* ---- maps that read along memory and across it */
 
 /* Does the position along any axis select the value of a point, constants included? */

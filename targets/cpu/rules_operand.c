@@ -7,7 +7,8 @@
  * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel.
  * The broadcast operand is copied once if its rows map to few sets of a cache.
  * Operands of 16 bits are widened to the products' f32 in such copies, where elements are used so often that converting each once is
- * cheaper than in every tile: the vector operand, constant or not, in panels, the broadcast one as a whole. */
+ * cheaper than in every tile: the vector operand, constant or not, in panels, the broadcast one as a whole. So are bytes for a unit that
+ * multiplies 16 bits, but for constant panels: one instruction loads and widens them. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
@@ -20,7 +21,7 @@ enum {
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
     COPY_USES = 512,     /* uses of a broadcast element from which on a copy pays */
-    WIDENED_TILES = 4    /* tiles that use an element of 16 bits, from which on a widened copy pays */
+    WIDENED_TILES = 4    /* tiles that use an element, from which on a widened copy pays */
 };
 
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
@@ -181,20 +182,28 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
 }
 
-/* ---- operands of 16 bits */
+/* ---- operands that are widened */
 
-bool rules_widens(const rules *r, int s, uint32_t tensor) {
+const char *rules_widened_dtype(const rules *r, int s, uint32_t tensor, const tir_unit *unit) {
     tir_pool *pool = r->region->pool;
     tir_expr factor[2];
-    bool found = false;
-    if (!tir_sum_of_products(pool, &r->region->stages.data[s], &factor[0], &factor[1])) return false;
+    const char *found = NULL;
+    const bool words = unit && unit->op == TIR_DOT2_I16;
+    if (!tir_sum_of_products(pool, &r->region->stages.data[s], &factor[0], &factor[1])) return NULL;
     for (int f = 0; f < 2; f++) {
-        if (tir_op_of(pool, factor[f]) != TIR_CAST || tir_dtype_of(pool, factor[f]) != (tir_dtype)DLC_F32) continue;
+        if (tir_op_of(pool, factor[f]) != TIR_CAST) continue;
         const tir_node *load = tir_get(pool, tir_operand(pool, factor[f], 0));
-        found = found || (load->op == TIR_LOAD && load->bits == tensor &&
-                          (load->dtype == (tir_dtype)DLC_F16 || load->dtype == (tir_dtype)DLC_BF16));
+        if (load->op != TIR_LOAD || load->bits != tensor) continue;
+        const bool half = load->dtype == (tir_dtype)DLC_F16 || load->dtype == (tir_dtype)DLC_BF16;
+        if (!unit && half && tir_dtype_of(pool, factor[f]) == (tir_dtype)DLC_F32) found = "f32";
+        if (words && load->dtype != (tir_dtype)DLC_I16) found = "i16";
     }
     return found;
+}
+
+void rules_copy_as(rules *r, const char *source, const char *copy, const char *dtype, bool root) {
+    if (dtype && root) rules_set_role(r, copy, RULES_WIDENED);
+    rules_rewrite(r, "copy %s -> %s%s%s", source, copy, dtype ? " as " : "", dtype ? dtype : "");
 }
 
 const char *rules_widened_panels(rules *r, int s, const rules_operand_tile *t) {
@@ -204,7 +213,8 @@ const char *rules_widened_panels(rules *r, int s, const rules_operand_tile *t) {
     double sharing, outer;
     if (t->u < 0 || t->n <= t->nr || !may_have_panels(r, s)) return NULL; /* a single panel has no loop */
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
-    if (!operand || !rules_widens(r, s, operand->tensor) || !count_sharing(r, stage, operand, t, &sharing, &outer))
+    if (!operand || !rules_widened_dtype(r, s, operand->tensor, NULL) ||
+        !count_sharing(r, stage, operand, t, &sharing, &outer))
         return NULL;
     const bool pays = (double)((t->m + t->mr - 1) / t->mr) * sharing >= (double)WIDENED_TILES;
     return tir_choose_yes(r->schedule, stage->name, "widen_panels", pays)
@@ -288,10 +298,8 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
         !tir_choose_yes(r->schedule, stage->name, "copy_rows", true))
         return;
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
-    const bool widens = rules_widens(r, s, rows->tensor);
     int rank = tensor->rank;
-    if (widens) rules_set_role(r, copy, RULES_WIDENED);
-    rules_rewrite(r, "copy %s -> %s%s", tensor->name, copy, widens ? " as f32" : "");
+    rules_copy_as(r, tensor->name, copy, rules_widened_dtype(r, s, rows->tensor, NULL), true);
     tir_dimension_names(r->arena, r->region, r->region->stages.data[rules_stage_named(r, copy)].tensor[0], names);
     lib_text parts;
     lib_text_init(&parts, r->arena);
@@ -299,21 +307,54 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     rules_rewrite(r, "layout %s (%s%s%%%lld)", copy, parts.data, names[dim], (long long)block);
 }
 
-void rules_widen_rows(rules *r, int s, const rules_operand_tile *t) {
+/* The broadcast operand whose elements the products convert. */
+typedef struct converted_rows {
+    const tir_tensor *tensor;
+    const char *dtype;
+    /* a copy of it can be widened; elements are used so often that it pays */
+    bool copied, pays;
+} converted_rows;
+
+static bool find_converted_rows(rules *r, int s, const rules_operand_tile *t, const tir_unit *unit, converted_rows *c) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    if (!rules_is_contraction(r, s) || t->u < 0) return;
+    if (!rules_is_contraction(r, s) || t->u < 0) return false;
     const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
-    const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
-    if (!rows || tensor->stage >= 0 || tensor->output || !rules_widens(r, s, rows->tensor)) return;
-    double uses = (double)lib_dtype_size(tensor->dtype) / rules_tensor_bytes(r, tensor);
+    if (!rows || !(c->dtype = rules_widened_dtype(r, s, rows->tensor, unit))) return false;
+    c->tensor = &r->region->tensors.data[rows->tensor];
+    c->copied = c->tensor->stage < 0 && !c->tensor->output;
+    const double size = (double)lib_dtype_size(c->tensor->dtype), bytes = rules_tensor_bytes(r, c->tensor);
+    double uses = size / bytes;
     for (int a = 0; a < stage->space + stage->reduce; a++) uses *= (double)rules_extent(r, &stage->axis[a]);
-    const bool pays = uses >= (double)(WIDENED_TILES * t->nr);
-    if (!tir_choose_yes(r->schedule, stage->name, "widen_rows", pays)) return;
-    const char *copy = rules_fresh_name(r, tensor->name, "_wide");
-    rules_set_role(r, copy, RULES_WIDENED);
-    rules_rewrite(r, "copy %s -> %s as f32", tensor->name, copy);
+    /* bytes that are broadcast are widened one at a time: a copy in the cache pays even for a single tile */
+    const bool near = size < 2 && 3 * bytes <= r->machine->rates.kept * (double)r->machine->l3;
+    c->pays = uses >= (double)((near ? 1 : WIDENED_TILES) * t->nr);
+    return true;
+}
+
+bool rules_converts_rows(rules *r, int s, const rules_operand_tile *t, const tir_unit *unit, double *copying) {
+    const double EACH = 10 / (double)r->machine->vector_bytes; /* cycles per element */
+    converted_rows rows;
+    if (!find_converted_rows(r, s, t, unit, &rows)) return false;
+    const bool copies = rows.copied && rows.pays;
+    if (copies) *copying = EACH * rules_tensor_bytes(r, rows.tensor) / (double)lib_dtype_size(rows.tensor->dtype);
+    return !copies;
+}
+
+void rules_widen_rows(rules *r, int s, const rules_operand_tile *t, const tir_unit *unit) {
+    converted_rows rows;
+    if (!find_converted_rows(r, s, t, unit, &rows) || !rows.copied) return;
+    if (!tir_choose_yes(r->schedule, r->region->stages.data[s].name, "widen_rows", rows.pays)) return;
+    const tir_layout layout = rows.tensor->layout;
+    const char *copy = rules_fresh_name(r, rows.tensor->name, "_wide"), *names[DLC_MAX_RANK];
+    lib_text text;
+    rules_copy_as(r, rows.tensor->name, copy, rows.dtype, true);
+    if (tir_layout_is_identity(&layout)) return;
+    lib_text_init(&text, r->arena);
+    tir_dimension_names(r->arena, r->region, tir_region_find_tensor(r->region, copy), names);
+    tir_layout_print(&text, &layout, names);
+    rules_rewrite(r, "layout %s %s", copy, text.data);
 }
 
 /* ---- blocks: rewrites */

@@ -28,7 +28,8 @@ static const family of_groups[] = {{"fold", rules_fold},
 /* The same for maps that these leave, whose loops are their own. The last two are wide; `straight` takes any map. */
 static const family of_maps[] = {{"steps", rules_map_steps},           {"panels", rules_map_panels},
                                  {"transposed", rules_map_transposed}, {"chosen", rules_map_chosen},
-                                 {"mixed", rules_map_mixed},           {"straight", rules_map_straight}};
+                                 {"permuted", rules_map_permuted},     {"mixed", rules_map_mixed},
+                                 {"straight", rules_map_straight}};
 
 enum { FAMILIES = sizeof of_groups / sizeof *of_groups, OF_MAPS = sizeof of_maps / sizeof *of_maps };
 

@@ -159,22 +159,28 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     return true;
 }
 
-/* Chooses a dot-product unit of the machine, along the first axis that wastes less than half of its steps. */
-static void find_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
+/* Fits a dot-product unit to the stage, along the first axis that wastes less than half of its steps. */
+static bool try_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, const rules_access *access, int count,
+                     int64_t rows) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const tir_unit *unit = tir_unit_for(r->machine, TIR_BY_THREAD, r->region->pool, stage);
-    for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
+    tir_expr left, right;
+    if (!tir_machine_has(r->machine, unit) || unit->executor != TIR_BY_THREAD ||
+        !tir_unit_match(unit, r->region->pool, stage, &left, &right))
+        return false;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         int64_t extent = rules_known_extent(r, &stage->axis[a]);
         if (rules_round_up(extent, tir_unit_width(unit)) >= 2 * extent) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
+        if (fit_unit(r, s, t, unit, a, access, count, rows)) return true;
     }
+    return false;
 }
 
 static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows,
                         bool pinned) {
     const rules_tile_shape without = *t;
-    find_unit(r, s, t, access, count, rows);
+    for (const tir_unit *unit = r->machine->units; unit && unit->name; unit++)
+        if (try_unit(r, s, t, unit, access, count, rows)) break;
     const tir_unit *fitting = t->unit;
     if (pinned && tir_is_pinned(r->schedule, r->region->stages.data[s].name, "unit", "none")) *t = without;
     t->fitting = fitting;
@@ -326,6 +332,8 @@ typedef struct trial {
     double penalty, lines;
     /* points of the axes that are not the tile's */
     double rest;
+    /* cycles to copy the broadcast operand, widened */
+    double copying;
 } trial;
 
 static bool begin(trial *a) {
@@ -333,6 +341,7 @@ static bool begin(trial *a) {
     const tir_axis *axis = &a->stage->axis[a->v];
     rules_tile_problem *p = &a->p;
     *p = (rules_tile_problem){.m = 1,
+                              .instructions = 1,
                               .heavy = a->heavy,
                               .steps = reduction_steps(r, a->stage),
                               .unrolled_points = 1,
@@ -435,14 +444,10 @@ static void count_instructions(trial *a) {
     }
     if (!p->separate) choose_unit(r, a->s, t, a->access, a->count, p->m, a->pinned);
     if (!t->unit) return;
-    const cpu_unit_work work = cpu_unit_work_of(r->machine, t->unit->op);
-    if (work.registers > 1) {
-        const double share = r->machine->rates.fma / r->machine->rates.vector; /* most of them run on any port */
-        p->more_instructions = fmax(work.multiplications, work.product * share) - 1;
-        p->prepared = (int64_t)(work.prepare[1] * share);
-        p->prepared_rows = (int64_t)(work.prepare[0] * share);
-        p->operand_registers = work.registers;
-    }
+    p->instructions = cpu_unit_instructions(t->unit->op);
+    const rules_operand_tile tile = {.v = a->v, .u = t->u, .nr = t->lanes};
+    p->prepared = t->pack != UINT32_MAX && !t->pack_copy && rules_widened_dtype(r, a->s, t->pack, t->unit);
+    p->prepared_rows = !t->steps_copy && rules_converts_rows(r, a->s, &tile, t->unit, &a->copying) ? 2 : 0;
     const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = tir_unit_width(t->unit);
     p->steps = p->steps / (double)extent * (double)(rules_round_up(extent, width) / width);
 }
@@ -552,7 +557,7 @@ static void count_cycles(trial *a) {
         a->penalty *= edges_cost(p->n);
     else if (has_edges(a))
         a->penalty *= (a->window ? WINDOW : 1) * MASKED;
-    t->cycles = (t->cycles * p->steps * a->penalty + vectors * store) * a->rest + rereading_cycles(a);
+    t->cycles = (t->cycles * p->steps * a->penalty + vectors * store) * a->rest + rereading_cycles(a) + a->copying;
 }
 
 /* The best tile with vectors along v; false: there is none. */

@@ -76,12 +76,11 @@ typedef struct rules_tile_problem {
     bool heavy;
     /* points of the reduction */
     double steps;
-    /* Number of instructions on the multiplying ports that convert a loaded vector of the vector operand; that convert a broadcast
-     * number. */
+    /* Number of instructions, on the multiplying ports if products are one instruction, that convert a loaded vector of the vector operand;
+     * that convert a broadcast number. */
     int64_t prepared, prepared_rows;
-    /* a unit of several instructions: those of a product beyond one, as so many on the multiplying ports; registers of an operand; else 0 */
-    double more_instructions;
-    int64_t operand_registers;
+    /* vector instructions of a product: a multiplication, and with some units a sum, which needs a register for the product */
+    int instructions;
     /* number of window points that are unrolled together */
     int64_t unrolled_points;
     /* number of neighbouring points along u from the first to the last of these */

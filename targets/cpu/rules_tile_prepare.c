@@ -56,16 +56,12 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
 static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
     const uint32_t tensor = tir_region_find_tensor(r->region, operand);
     if (copy) {
-        const char *source = operand;
-        const bool widens = !t->unit && rules_widens(r, rules_stage_named(r, reader), tensor);
+        const char *source = operand, *dtype = rules_widened_dtype(r, rules_stage_named(r, reader), tensor, t->unit);
         if (rules_is_laid_out_in_place(&r->region->tensors.data[tensor]))
             pack_operand(r, rules_stage_named(r, reader), t, tensor);
         operand = rules_fresh_name(r, source, "_panels");
-        if (t->inside)
-            rules_prepare_panels(r, reader, operand);
-        else if (widens)
-            rules_set_role(r, operand, RULES_WIDENED);
-        rules_rewrite(r, "copy %s -> %s%s", source, operand, widens ? " as f32" : "");
+        if (t->inside) rules_prepare_panels(r, reader, operand);
+        rules_copy_as(r, source, operand, dtype, !t->inside);
     }
     pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
@@ -134,7 +130,7 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
     if (rules_extent(r, &r->region->stages.data[s].axis[t->v]) < 0) return;
     pack_operands(r, name, t);
     if (kind == RULES_OPERAND_IN_PLACE && !t->unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
-    if (!t->unit) rules_widen_rows(r, rules_stage_named(r, name), &operand_tile);
+    rules_widen_rows(r, rules_stage_named(r, name), &operand_tile, t->unit);
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, t);
     rules_prepare_transposed(r, rules_stage_named(r, name), t);
 }

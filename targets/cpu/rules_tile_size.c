@@ -6,9 +6,10 @@
 #include <math.h>
 
 enum {
-    SEPARATE_ROWS = 8, /* of light reductions: hides the latency of one accumulator's chain */
-    TALLEST = 10,      /* separate rows of contractions: more rows save hardly any loads */
-    QUEUE = 28         /* multiplications that wait for their operands at once */
+    SEPARATE_ROWS = 8,     /* of light reductions: hides the latency of one accumulator's chain */
+    TALLEST = 10,          /* separate rows of contractions: more rows save hardly any loads */
+    QUEUE = 28,            /* multiplications that wait for their operands at once */
+    LOOP_INSTRUCTIONS = 10 /* of a loop: addresses, its end, a prefetch */
 };
 
 /* What a tile costs in addition whose rows each run all steps of a window, one after the other (measured: up to 4 %). */
@@ -47,7 +48,7 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);
     if (points > 1) return held + points + (pairs ? 1 : 0);
-    if (p->operand_registers > 1) return (held + 1) * p->operand_registers + 1; /* and a product */
+    if (p->instructions > 1) return held + 2; /* a broadcast, and a product */
     /* without fma, products are held until they are added, and the next broadcast is loaded beside them */
     int64_t registers = held + 1 + (r->machine->fma ? 0 : 3);
     if (pairs) registers += 2;                           /* the other row's broadcast, and a blend of both */
@@ -132,11 +133,14 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     const tir_rates *rates = &r->machine->rates;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
-    double fma = ((1 + p->more_instructions) * tile_vectors(r, p, height, used, t->lanes) + prepared) / rates->fma;
+    const double products = tile_vectors(r, p, height, used, t->lanes), all = p->instructions * products + prepared;
+    double fma = (p->instructions > 1 ? products : all) / rates->fma;
     double loads = (height + vectors * p->lines_per_load) / rates->operand;
     double stream = rates->panel_vector * vectors; /* the vector operand is streamed from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
     double step = fmax(fmax(fma, loads), fmax(stream, rates->latency));
+    if (p->instructions > 1)
+        step = fmax(step, fmax(all / rates->vector, (all + height + vectors + LOOP_INSTRUCTIONS) / rates->issue));
     step += rates->exposed_units * (loads + 1.5 * stream);
     if (t->steps_inside) step = STEPS_INSIDE_OVERHEAD * fmax(step, steps_chain(p, height * vectors, rates->latency));
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */

@@ -2,6 +2,7 @@
  * that share a folder, with caches that hold little, a background that compiles, a pool that runs, and contexts that come and go. What
  * they compute is exact; what they leave is nothing. `make tsan` runs this under ThreadSanitizer. */
 #include "api/support.h"
+#include "test/share.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ACTIONS = 60 };
@@ -133,7 +134,7 @@ static void mistake(const shared *s) {
 
 static void work(void *user) {
     worker *w = user;
-    for (int i = 0; i < ACTIONS; i++) {
+    for (int i = 0; i < ACTIONS / (test_every() < 4 ? test_every() : 4); i++) {
         const shared *s = &w->contexts[draw(w, (uint32_t)w->count)];
         switch (draw(w, 16)) {
         case 0: come_and_go(w, s); break;

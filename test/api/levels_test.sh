@@ -16,8 +16,8 @@ at() {
     grep 'ERROR\|FAILED' "$log" | head -n 20
 }
 for level in sse2 avx2; do
-    if [ "$level" != sse2 ] && ! grep -qw "$level" /proc/cpuinfo; then
-        skipped=$((skipped + 1))
+    if [ "$level" = avx2 ] && ! grep -qw avx512f /proc/cpuinfo; then
+        skipped=$((skipped + 1)) # it is the host's own, or the host has not even that
         continue
     fi
     [ "$level" = sse2 ] && parity=0 || parity=1

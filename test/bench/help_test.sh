@@ -5,8 +5,11 @@ set -u
 unset MAKEFLAGS MFLAGS
 passed=0 failed=0
 targets=$("$MAKE" -s help | grep -o 'make [a-z][a-z-]*[a-z]\|[a-z-]*-short\|model-files\|uninstall' | sed 's/make //' | sort -u)
+known=$("$MAKE" -npq NO_INSTALL=1 lib 2>/dev/null | awk '/^# Not a target/ { getline; next } /^[a-z][a-z-]*:/ { print $1 }')
 for target in $targets; do
-    if "$MAKE" -n NO_INSTALL=1 "$target" 2>&1 | grep "No rule to make target '$target'"; then
+    if echo "$known" | grep -qx "$target:"; then
+        passed=$((passed + 1))
+    elif "$MAKE" -n NO_INSTALL=1 "$target" 2>&1 | grep "No rule to make target '$target'"; then
         failed=$((failed + 1))
     else
         passed=$((passed + 1))

@@ -245,7 +245,8 @@ static bool tells(const target_device *device, const char *feature) {
     return false;
 }
 
-/* Products of bytes: one instruction where there is one, of AVX-512's or of AVX's encoding; else words are multiplied. */
+/* Products of u8 and i8: one instruction where there is one, of AVX-512's or of AVX's encoding; else words are multiplied, as those of other
+ * bytes and of words are everywhere. */
 static void test_byte_units(void **state) {
     (void)state;
     static const struct {
@@ -259,13 +260,18 @@ static void test_byte_units(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const cpu_answers a = answers_of("GenuineIntel", 6, 0x8f, cases[i].set);
         const tir_machine *machine = &choose(&a)->machine;
-        int found = 0;
-        for (const tir_unit *unit = machine->units; unit->name; unit++)
-            if (tir_machine_has(machine, unit) && unit->op == TIR_DOT4_U8I8) {
-                assert_string_equal(unit->name, cases[i].unit);
-                found++;
-            }
-        assert_int_equal(found, 1);
+        const char *first = NULL, *last = NULL;
+        for (const tir_unit *unit = machine->units; unit->name; unit++) {
+            if (!tir_machine_has(machine, unit) || unit->place[0].dtype != DLC_I32) continue;
+            if (!first) first = unit->name;
+            last = unit->name;
+        }
+        assert_string_equal(first, cases[i].unit);
+        assert_string_equal(last, "vpmaddwd");
+        assert_true(tir_machine_multiplies(machine, DLC_U8, DLC_I8, DLC_I32));
+        assert_true(tir_machine_multiplies(machine, DLC_I8, DLC_I8, DLC_I32));
+        assert_true(tir_machine_multiplies(machine, DLC_I16, DLC_U8, DLC_I32));
+        assert_false(tir_machine_multiplies(machine, DLC_U16, DLC_I16, DLC_I32));
     }
 }
 

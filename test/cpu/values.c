@@ -253,6 +253,35 @@ static void test_dots(void **state) {
     kernel_check(i8, NULL);
 }
 
+/* Products of words, and of bytes widened to words: neighbours in memory, and apart; some rows and lanes are masked. */
+static void test_dots_of_words(void **state) {
+    (void)state;
+    static const char *const types[][2] = {{"i16", "i16"}, {"u8", "i8"},  {"i8", "i8"},
+                                           {"u8", "u8"},   {"i16", "i8"}, {"i8", "i16"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int lanes = 5; lanes <= 32; lanes += 27) {
+            char text[2048];
+            const char *from = strcmp(types[i][0], "i16") == 0 ? "" : "cast.i16",
+                       *with = strcmp(types[i][1], "i16") == 0 ? "" : "cast.i16";
+            snprintf(
+                text, sizeof text,
+                "kernel dot(a: %s[6, 14] arg, b: %s[7, %d, 2] arg, c: %s[7, 2, %d] arg, D: i32[6, %d] arg, C: i32[6, %d] reg)\n"
+                "phase tasks=1 task=p {\n"
+                "  for i in 0..6 unroll { for j in 0..%d vec { C[i, j] = D[i, j] } }\n"
+                "  for k in 0..7 { for i in 0..6 unroll { for j in 0..%d vec {\n"
+                "    C[i, j] = dot2_i16(C[i, j], %s(a[i, k*2]), %s(b[k, j, 0]), %s(a[i, k*2 + 1]), %s(b[k, j, 1]))\n"
+                "  } } }\n"
+                "  for k in 0..7 { for i in 0..6 unroll { for j in 0..%d vec {\n"
+                "    C[i, j] = dot2_i16(C[i, j], %s(a[i, k*2]), %s(c[k, 0, j]), %s(a[i, k*2 + 1]), %s(c[k, 1, j]))\n"
+                "  } } }\n"
+                "  for i in 0..6 unroll { for j in 0..%d vec { D[i, j] = C[i, j] } }\n"
+                "}\n",
+                types[i][0], types[i][1], lanes, types[i][1], lanes, lanes, lanes, lanes, lanes, from, with, from, with,
+                lanes, from, with, from, with, lanes);
+            kernel_check(text, NULL);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_casts),
@@ -266,6 +295,7 @@ int main(void) {
         cmocka_unit_test(test_library),
         cmocka_unit_test(test_guards),
         cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_dots_of_words),
     };
     return cmocka_run_group_tests_name("cpu values", tests, kernel_check_open, kernel_check_close);
 }

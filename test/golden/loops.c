@@ -24,7 +24,7 @@ static void lower_text(lib_arena *arena, lib_text *out, const char *input) {
                            .vector_bytes = 64,
                            .vector_registers = 32,
                            .line = 64,
-                           .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT,
+                           .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT | CPU_I16_DOT,
                            .units = test_units};
     tir_kernel_print(out,
                      tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true}));

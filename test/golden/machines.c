@@ -7,13 +7,14 @@
 #define SMALL .l1 = 32 << 10, .l1_ways = 8, .l2_ways = 8, .l2 = 256 << 10, .l3 = 2 << 20
 #define AVX512                                                                                                    \
     .target = "cpu", .name = "sapphirerapids", .vector_bytes = 64, .vector_registers = 32, .fma = 1, .masked = 1, \
-    .row_pairs = 1, .line = 64, .cores = 4, .scales = 1, .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT, .units = units
+    .row_pairs = 1, .line = 64, .cores = 4, .scales = 1, .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT | CPU_I16_DOT,  \
+    .units = units
 #define AVX2                                                                                                          \
     .target = "cpu", .name = "haswell", .vector_bytes = 32, .vector_registers = 16, .fma = 1, .line = 64, .cores = 4, \
-    .unit_bits = CPU_U8I8_WIDENED, .units = units
+    .unit_bits = CPU_I16_DOT, .units = units
 #define SSE2                                                                                               \
     .target = "cpu", .name = "x86-64", .vector_bytes = 16, .vector_registers = 16, .line = 64, .cores = 4, \
-    .unit_bits = CPU_U8I8_WIDENED, .units = units
+    .unit_bits = CPU_I16_DOT, .units = units
 
 static const tir_unit units[] = {CPU_UNITS, {.name = NULL}};
 

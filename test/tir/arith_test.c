@@ -112,6 +112,8 @@ static void wide_integers(void **unused) {
     uint64_t dot[9] = {INT32_MAX, 255, 127, 255, (uint64_t)INT64_C(-128), 1, 2, 3, 4};
     assert_int_equal(tir_arith(TIR_DOT4_U8I8, DLC_I32, DLC_I32, dot, 9, true),
                      (uint64_t)(int64_t)(int32_t)(INT32_MAX + (uint32_t)(255 * 127 - 255 * 128 + 14)));
+    const uint64_t least = (uint64_t)INT64_C(-32768), words[5] = {minus1, least, least, least, least};
+    assert_int_equal(tir_arith(TIR_DOT2_I16, DLC_I32, DLC_I32, words, 5, true), INT32_MAX); /* 2^31 - 1 */
 }
 
 static uint64_t bits32(float value) {

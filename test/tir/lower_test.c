@@ -186,6 +186,11 @@ static const lower_case cases[] = {
      "region r\ninput x f16[6, 10]\nmap z f32 (i: 6, j: 10) = cast.f32(x[i, 9 - j]) * cast.f32(x[i, j])\n"
      "map y f16 (i: 6, j: 10) = x[i, j] * 2:f16\noutput z\noutput y\n",
      "rewrite:\n copy x -> xs as f32\nloops:\n at xs z.i\n vec z.j\n", 0},
+    {"copies of integers in wider ones, of which casts to any dtype are made",
+     "region r\ninput x u8[6, 10]\ninput w i8[6, 10]\n"
+     "map z i32 (i: 6, j: 10) = cast.i32(x[i, 9 - j]) * cast.i32(w[i, j])\nmap y f32 (i: 6, j: 10) = cast.f32(x[i, j])\n"
+     "map u u8 (i: 6, j: 10) = cast.u8(w[i, j])\noutput z\noutput y\noutput u\n",
+     "rewrite:\n copy x -> xs as i16\n copy w -> ws as i16\nloops:\n vec z.j\n", 0},
     {"arg-max and its value",
      "region r\ninput x f32[5, 9]\n"
      "reduce a (av: f32, at: i32) (i: 5 | j: 9) init {-inf:f32, 0:i32} = {select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), "
@@ -245,6 +250,9 @@ static void test_cases(void **state) {
     "region r\ninput x f32[7, 9]\ninput w f32[9, 20]\n"                                        \
     "reduce C f32 (i: 7, j: 20 | k: 9) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM \
     "map D f32 (i: 7, j: 20) = C[i, j] * 2:f32\noutput D\n"
+#define BYTES                                        \
+    "region r\ninput x u8[7, 9]\ninput w i8[7, 9]\n" \
+    "map D i32 (i: 7, j: 9) = cast.i32(x[i, j]) * cast.i32(w[i, j])\noutput D\n"
 /* Copies in shared memory, of whole rows and columns. */
 #define COPIES "copy x -> xs\ncopy w -> ws\norder C: k i j\nat xs C.k\nat ws C.k\nstore xs shared\nstore ws shared\n"
 #define RUNNING                                                          \
@@ -338,6 +346,9 @@ static const struct {
     {"copy x -> xs as i64", "has a wider one", NULL},
     {"copy x -> xs as float", "has a wider one", NULL},
     {"copy sc -> xs as f64", "has a wider one", NULL},
+    {"copy w -> xs as u16", "has a wider one", BYTES},
+    {"copy w -> xs as f32", "has a wider one", BYTES},
+    {"copy x -> xs as u8", "has a wider one", BYTES},
     {"operand sm.i -> xs", "is no sum of products", NULL},
     {"operand C.k -> xs", "does not tell the factors apart", CONTRACTION},
     {"operand C.q -> xs", "has no axis q", CONTRACTION},
