@@ -27,8 +27,8 @@ typedef struct tir_rates {
     /* cycles per vector that multiplications stream from L2: of a panel, and of rows side by side, whose prefetches are not as far ahead */
     double panel_vector, rows_vector;
     /* cycles for a store of a vector beyond L2, for a row of an operand whose page is not in the TLB, and for a line that lines of the same
-     * set have evicted from L2 */
-    double store_beyond_l2, page_miss, set_miss;
+     * set have evicted from L2; for which the hardware prefetcher stops at the end of a page that is read from memory */
+    double store_beyond_l2, page_miss, set_miss, page_stop;
     /* part of a cache that keeps data while other data streams through it */
     double kept;
     /* part of the time of less busy execution units, and of less busy levels of memory, that the busiest one does not hide */
