@@ -11,6 +11,7 @@
 uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const uint64_t *operands, int count,
                    bool has_fma);
 uint64_t tir_arith_cast(tir_dtype to, tir_dtype from, uint64_t bits);
+bool tir_embeds(tir_dtype from, tir_dtype to); /* Does every value of `from` exist in `to`? */
 double tir_bits_to_f64(tir_dtype dtype, uint64_t bits);
 uint64_t tir_bits_from_f64(tir_dtype dtype, double value); /* one rounding; ints saturate */
 /* Conversion between an element of memory and bits. */

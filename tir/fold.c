@@ -53,8 +53,7 @@ static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int c
 
 /* ---- casts */
 
-/* Whether every value of `from` exists in `to`. */
-static bool embeds(tir_dtype from, tir_dtype to) {
+bool tir_embeds(tir_dtype from, tir_dtype to) {
     if (from == to) return true;
     if (from >= DLC_DTYPE_COUNT) return to == DLC_I64;
     char a = lib_dtypes[from].class_, b = to == TIR_INDEX ? 'i' : lib_dtypes[to].class_;
@@ -101,7 +100,7 @@ static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     if (tir_op_of(pool, a) == TIR_CAST) {
         tir_expr x = tir_operand(pool, a, 0);
         tir_dtype inner = tir_dtype_of(pool, x);
-        bool exact = embeds(inner, from);
+        bool exact = tir_embeds(inner, from);
         if (inner == TIR_INDEX && is_integer(from) && lib_dtypes[from].bits < 64) {
             bool is_signed = lib_dtypes[from].class_ == 'i';
             int64_t span = INT64_C(1) << lib_dtypes[from].bits, low = is_signed ? -span / 2 : 0;

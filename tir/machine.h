@@ -20,8 +20,8 @@ typedef struct tir_rates {
     double divide, divide_f64;
     /* cycles until the result of a floating-point instruction can be used */
     double latency;
-    /* instructions that can run ahead of a stalled one */
-    double window;
+    /* instructions that can run ahead of a stalled one; lines on their way to L1 at once */
+    double window, misses;
     /* bytes per cycle that are read from a level of memory: sequentially, and by lines that are far apart */
     double bandwidth[TIR_LEVELS], distant[TIR_LEVELS];
     /* cycles per vector that multiplications stream from L2: of a panel, and of rows side by side, whose prefetches are not as far ahead */

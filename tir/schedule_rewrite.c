@@ -1,5 +1,6 @@
 /* The rewrite section of a schedule: compute -> compute, on the region itself. Exact rewrites (inline, layout, copy) keep every
  * bit; rfactor, tree, block, online and sweep of inexact reducers change the order of combines and are named for it. */
+#include "tir/arith.h"
 #include "tir/schedule_internal.h"
 
 static tir_stage *stage_at(tir_schedule_state *state, int s) {
@@ -312,20 +313,14 @@ static tir_expr replace_widened(void *user, tir_pool *pool, tir_expr e, tir_expr
     return tir_cast(pool, tir_dtype_of(pool, rebuilt), wide);
 }
 
-/* Has dtype `to`, wider, all values of `from`? Of two floats, or two integers. */
-static bool holds(dlc_dtype to, dlc_dtype from) {
-    if (lib_dtype_size(to) <= lib_dtype_size(from)) return false;
-    if (lib_dtype_is_float(to) || lib_dtype_is_float(from)) return lib_dtype_is_float(to) && lib_dtype_is_float(from);
-    const bool integers = lib_dtype_is_integer(to) && lib_dtype_is_integer(from);
-    return integers && (lib_dtypes[to].class_ == 'i' || lib_dtypes[from].class_ == 'u');
-}
-
 /* The dtype of the copy: `as f32` widens floats, `as i16` bytes. */
 static tir_dtype copied_dtype(tir_schedule_state *state, lib_lexer *lexer, const tir_tensor *source) {
     dlc_dtype to;
     if (!lib_lexer_accept(lexer, "as")) return (tir_dtype)source->dtype;
     const bool known = lib_dtype_parse(lib_lexer_name(lexer), &to);
-    if (!known || source->output || !holds(to, source->dtype))
+    if (!known || source->output || !tir_embeds((tir_dtype)source->dtype, (tir_dtype)to) ||
+        lib_dtype_size(to) <= lib_dtype_size(source->dtype) ||
+        lib_dtype_is_float(to) != lib_dtype_is_float(source->dtype))
         tir_schedule_raise(
             state, "a copy `as` another dtype has a wider one with all values of the tensor, which is no output");
     return (tir_dtype)to;

@@ -122,6 +122,18 @@ typedef struct traffic {
     bool sets, last;
 } traffic;
 
+/* Does the access store a tile of a reduction, of so few lines that they arrive while the next tile is computed? */
+static bool waits_for_none(const cost_nest *nest, const cost_access *a, const tir_rates *rates) {
+    int loop = a->loop, inside = 0;
+    bool computes = false;
+    for (; loop > 0 && !nest->loops.data[loop].serial_inside; loop = nest->loops.data[loop].parent) inside++;
+    for (uint32_t q = 0; q < nest->loops.count && a->store; q++)
+        computes = computes || (nest->loops.data[q].parent == loop && nest->loops.data[q].serial_inside);
+    if (!computes) return false;
+    const extent tile = extent_of(nest, a, inside);
+    return tile.pieces * ceil(tile.run / nest->line) <= rates->misses;
+}
+
 /* How much longer than sequential bytes the access' bytes take from this level: short pieces that are far apart, and even more those whose
  * lines evict each other from L1 before their neighbours are read. */
 static double slowness_of(const traffic *t, const cost_access *a) {
@@ -130,7 +142,8 @@ static double slowness_of(const traffic *t, const cost_access *a) {
     int loops;
     const double stream = stream_of(nest, a, &loops), least = fmax(stream, nest->line);
     const extent e = extent_of(nest, a, loops);
-    if (stream >= nest->page || nest->prefetched[a->buffer] || a->past_caches) return 1;
+    if (stream >= nest->page || nest->prefetched[a->buffer] || a->past_caches || waits_for_none(nest, a, rates))
+        return 1;
     const bool crowded = e.share < 1 && e.pieces * least > e.share * (double)t->machine->l1;
     return rates->bandwidth[t->level] / rates->distant[t->level] * (crowded ? 1 + 2 * nest->line / least : 1);
 }

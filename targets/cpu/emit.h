@@ -363,8 +363,8 @@ LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x);            /* max(x
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
-/* Loads operands[0], [2], [4], ... (`count` of them, 4 bytes together) as one i32 per lane, if they are neighbours in memory and
- * neighbouring lanes are contiguous. llvm NULL: they are not. */
+/* Loads operands[0], [2], [4], ..., `count` of them of `bytes` bytes each, 2 or 4 bytes together, as one integer per lane, if they are
+ * neighbours in memory and neighbouring lanes are contiguous. llvm NULL: they are not. */
 emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_mark_non_temporal(emitter *e, LLVMValueRef store);

@@ -254,7 +254,8 @@ static emit_value short_cut(emitter *e, tir_op op, emit_value *x, bool *taken) {
 static emit_value widened_pair(emitter *e, const tir_expr *operands) {
     tir_expr bytes[3] = {0};
     for (int i = 0; i < 3; i += 2) {
-        if (tir_op_of(e->pool, operands[i]) != TIR_CAST) return (emit_value){0};
+        if (tir_op_of(e->pool, operands[i]) != TIR_CAST || tir_dtype_of(e->pool, operands[i]) != DLC_I16)
+            return (emit_value){0};
         bytes[i] = tir_operand(e->pool, operands[i], 0);
     }
     const tir_dtype from = tir_dtype_of(e->pool, bytes[0]);

@@ -69,7 +69,7 @@ typedef enum rules_role {
     RULES_SCAN,    /* a cumulative fold, in blocks of one vector */
     RULES_BATCH,   /* a fold of tables, and its steps, in vectors along a free axis (rules_batch.c) */
     RULES_INSIDE,  /* its loops are scheduled together with those of the stage it is attached to (rules_operand.c) */
-    RULES_WIDENED, /* a root: a copy of an input in a wider dtype */
+    RULES_WIDENED, /* a root: a copy in a wider dtype */
     RULES_LANES,   /* partial sums of products by lanes along a row: no register tile is chosen for it */
     RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_cache_blocks.c) */
     RULES_CUT_SUMS,  /* the sum over such blocks */

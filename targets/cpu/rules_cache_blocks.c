@@ -170,10 +170,7 @@ static bool is_tile_wide(rules *r, int main, int owner, const bool *inside, uint
  * at the end of each tile. Fewer lines are not fetched: each step of the reduction would compute an address (measured on Zen 3, tiles of six
  * lines: 1.0 to 1.26 times the time). */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop) {
-    enum {
-        FEWEST_STEPS = 24, /* as many as a tile has lines: with fewer, prefetches hold up the arithmetic */
-        OUTSTANDING = 12   /* misses of L1 */
-    };
+    enum { FEWEST_STEPS = 24 }; /* as many as a tile has lines: with fewer, prefetches hold up the arithmetic */
     const tir_region *region = r->region;
     const tir_stage *stage = &region->stages.data[main];
     const int step = first_reduction(r, stage);
@@ -188,7 +185,8 @@ void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const r
         if (is_tile_wide(r, main, owner, inside, i))
             lines += t->mr * ((t->nr * (int64_t)lib_dtype_size(region->tensors.data[i].dtype) + r->machine->line - 1) /
                               r->machine->line);
-    if (!lines || !tir_choose_yes(r->schedule, stage->name, "fetch_tile", lines > OUTSTANDING)) return;
+    if (!lines || !tir_choose_yes(r->schedule, stage->name, "fetch_tile", (double)lines > r->machine->rates.misses))
+        return;
     for (uint32_t i = 0; i < region->tensors.count; i++)
         if (is_tile_wide(r, main, owner, inside, i))
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s tile", region->tensors.data[i].name, stage->name,

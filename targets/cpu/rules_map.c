@@ -838,7 +838,9 @@ bool rules_map_permuted(rules *r, int s) {
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES), last = permuted_last(r, stage);
+    transposition turned;
     if (last < 0 || last == stage->space - 1 || count == RULES_ACCESSES) return false;
+    if (rules_extent(r, &stage->axis[last]) == 1 || find_transposition(r, s, &turned)) return false;
     for (int i = 0; i < count; i++)
         if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return false;
     const int64_t extent = rules_extent(r, &stage->axis[last]), block = rules_lanes(r, s) * block_vectors(r, stage);

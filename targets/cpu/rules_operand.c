@@ -307,6 +307,17 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     rules_rewrite(r, "layout %s (%s%s%%%lld)", copy, parts.data, names[dim], (long long)block);
 }
 
+/* Does another contraction read the tensor? It may have been prepared for another unit, which multiplies no wider elements. */
+static bool is_multiplied_by_others(rules *r, int s, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        if (q == s || r->region->stages.data[q].removed || !rules_is_contraction(r, q)) continue;
+        for (int i = rules_accesses(r, q, access, RULES_ACCESSES); i-- > 0;)
+            if (access[i].tensor == tensor) return true;
+    }
+    return false;
+}
+
 /* The broadcast operand whose elements the products convert. */
 typedef struct converted_rows {
     const tir_tensor *tensor;
@@ -323,13 +334,13 @@ static bool find_converted_rows(rules *r, int s, const rules_operand_tile *t, co
     const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
     if (!rows || !(c->dtype = rules_widened_dtype(r, s, rows->tensor, unit))) return false;
     c->tensor = &r->region->tensors.data[rows->tensor];
-    c->copied = c->tensor->stage < 0 && !c->tensor->output;
+    c->copied = c->tensor->stage < 0 && !c->tensor->output && !is_multiplied_by_others(r, s, rows->tensor);
     const double size = (double)lib_dtype_size(c->tensor->dtype), bytes = rules_tensor_bytes(r, c->tensor);
     double uses = size / bytes;
     for (int a = 0; a < stage->space + stage->reduce; a++) uses *= (double)rules_extent(r, &stage->axis[a]);
     /* bytes that are broadcast are widened one at a time: a copy in the cache pays even for a single tile */
     const bool near = size < 2 && 3 * bytes <= r->machine->rates.kept * (double)r->machine->l3;
-    c->pays = uses >= (double)((near ? 1 : WIDENED_TILES) * t->nr);
+    c->pays = near || uses >= (double)(WIDENED_TILES * t->nr);
     return true;
 }
 

@@ -446,8 +446,8 @@ static void count_instructions(trial *a) {
     if (!t->unit) return;
     p->instructions = cpu_unit_instructions(t->unit->op);
     const rules_operand_tile tile = {.v = a->v, .u = t->u, .nr = t->lanes};
-    p->prepared = t->pack != UINT32_MAX && !t->pack_copy && rules_widened_dtype(r, a->s, t->pack, t->unit);
-    p->prepared_rows = !t->steps_copy && rules_converts_rows(r, a->s, &tile, t->unit, &a->copying) ? 2 : 0;
+    p->prepared += t->pack != UINT32_MAX && !t->pack_copy && rules_widened_dtype(r, a->s, t->pack, t->unit);
+    p->prepared_rows += !t->steps_copy && rules_converts_rows(r, a->s, &tile, t->unit, &a->copying) ? 2 : 0;
     const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = tir_unit_width(t->unit);
     p->steps = p->steps / (double)extent * (double)(rules_round_up(extent, width) / width);
 }

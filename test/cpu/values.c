@@ -248,7 +248,17 @@ static void test_dots(void **state) {
         "  for i in 0..6 unroll { for j in 0..32 vec { D[i, j] = cast.bf16(C[i, j]) } }\n"
         "  for i in 0..6 unroll { for j in 0..32 vec { E[i, j] = cast.bf16(max(C[i, j] + F[j], 0:f32)) } }\n"
         "}\n";
+    const char *converted =
+        "kernel dot(a: u8[6, 14] arg, b: bf16[7, 32, 2] arg, D: f32[6, 32] arg, C: f32[6, 32] reg)\n"
+        "phase tasks=1 task=p {\n"
+        "  for i in 0..6 unroll { for j in 0..32 vec { C[i, j] = 0:f32 } }\n"
+        "  for k in 0..7 { for i in 0..6 unroll { for j in 0..32 vec {\n"
+        "    C[i, j] = dot2_bf16(C[i, j], cast.bf16(a[i, k*2]), b[k, j, 0], cast.bf16(a[i, k*2 + 1]), b[k, j, 1])\n"
+        "  } } }\n"
+        "  for i in 0..6 unroll { for j in 0..32 vec { D[i, j] = C[i, j] } }\n"
+        "}\n";
     kernel_check(bf16, NULL);
+    kernel_check(converted, NULL); /* bytes are converted, not widened to words */
     kernel_check(narrow, NULL);
     kernel_check(i8, NULL);
 }

@@ -349,6 +349,8 @@ static const struct {
     {"copy w -> xs as u16", "has a wider one", BYTES},
     {"copy w -> xs as f32", "has a wider one", BYTES},
     {"copy x -> xs as u8", "has a wider one", BYTES},
+    {"copy x -> xs as f16", "has a wider one",
+     "region r\ninput x f8e8m0[7]\nmap D f32 (i: 7) = cast.f32(x[i])\noutput D\n"},
     {"operand sm.i -> xs", "is no sum of products", NULL},
     {"operand C.k -> xs", "does not tell the factors apart", CONTRACTION},
     {"operand C.q -> xs", "has no axis q", CONTRACTION},
