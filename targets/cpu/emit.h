@@ -314,8 +314,8 @@ emit_form emit_index(emitter *e, tir_expr index);
 emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
-/* The value of a variable while a loop's body is scanned before it is emitted: any number. LLVM does not fold what is computed from it to a
- * constant, as it folds quotients of an undefined value. */
+/* What a loop's variable is bound to while the loop's body is scanned before it is emitted: a number that LLVM does not know. It cannot be
+ * LLVM's undefined value, whose quotients LLVM folds to constants, which the scan would take for the number of iterations. */
 emit_form emit_unknown(emitter *e);
 emit_value emit_index_times(emitter *e, emit_value value, int64_t factor); /* i64, scalar or lanes */
 void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);

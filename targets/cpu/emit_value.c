@@ -262,7 +262,8 @@ static emit_value widened_pair(emitter *e, const tir_expr *operands) {
     if (from != tir_dtype_of(e->pool, bytes[2]) || (from != DLC_I8 && from != DLC_U8)) return (emit_value){0};
     emit_value pair = emit_load_group(e, 2, 1, bytes);
     if (!pair.llvm) return pair;
-    pair = emit_splat(e, pair, e->lanes); /* vector instructions widen, and load what is broadcast */
+    /* A pair that all lanes share is broadcast before it is widened: the load broadcasts it, and a vector instruction widens it. */
+    pair = emit_splat(e, pair, e->lanes);
     const uint64_t key[] = {EMIT_WIDENED, (uint64_t)(uintptr_t)pair.llvm, from};
     emit_value result = pair;
     if (emit_find(e, 3, key, &result)) return result;

@@ -1,6 +1,6 @@
 /* Maps without attached producers: only the order of their memory accesses is to be chosen. Contiguous maps use vectors along the last
- * axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use vectors
- * along the panel. One kind has a producer: rows from which a table selects elements (resize) are computed in scratch, for a block of
+ * axis, or along the last one of a result whose layout permutes its dimensions; maps that read along one axis and write along another use
+ * tiles that are transposed in registers; copies into panels use vectors along the panel. One kind has a producer: rows from which a table selects elements (resize) are computed in scratch, for a block of
  * rows. Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
 #include "targets/cpu/rules.h"
 

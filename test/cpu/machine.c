@@ -183,6 +183,19 @@ static void assert_rates(const tir_machine *facts) {
     assert_true(machine.page > 0 && machine.tlb_pages > 0);
 }
 
+/* Rates that differ between processors. */
+static void test_rates_by_name(void **state) {
+    (void)state;
+    tir_machine zen3 = {.name = "znver3", .vector_bytes = 32}, zen4 = {.name = "znver4", .vector_bytes = 64};
+    cpu_set_rates(&zen3);
+    cpu_set_rates(&zen4);
+    assert_true(zen3.rates.page_stop < zen4.rates.page_stop);
+    zen3.rates.page_stop = zen4.rates.page_stop;
+    zen3.rates.bandwidth[0] = zen4.rates.bandwidth[0];
+    zen3.rates.distant[0] = zen4.rates.distant[0];
+    assert_memory_equal(&zen3.rates, &zen4.rates, sizeof zen3.rates);
+}
+
 static void test_models(void **state) {
     (void)state;
     static const struct {
@@ -336,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_known_to_llvm),
 #endif
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_rates_by_name),
         cmocka_unit_test(test_byte_units),
         cmocka_unit_test(test_saved),
         cmocka_unit_test(test_any_answers),
