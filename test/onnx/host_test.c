@@ -687,7 +687,7 @@ static void *run_many(void *user) {
 }
 
 static void *register_many(void *user) {
-    char name[32];
+    char name[32] = "";
     dlc_onnx_operator_options o = options_of(name);
     (void)user;
     o.expand = expand_scaled;

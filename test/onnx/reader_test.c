@@ -364,12 +364,13 @@ static void test_memory(void **state) {
     message graph = graph_of(node_of("Relu", "x", "y"));
     for (int i = 0; i < 200000; i++) add_bytes(&graph, "\x0a\x00", 2); /* nodes without anything */
     message m = model_of(graph);
+    const onnx_bytes bytes = {(char *)m.data, m.size};
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     arena.limit = 16 * m.size;
     if (LIB_ENTER(&scope)) {
-        onnx_model_read(&arena, (onnx_bytes){(char *)m.data, m.size}, NULL);
+        onnx_model_read(&arena, bytes, NULL);
         fail_msg("the limit did not count");
     }
     assert_int_equal(scope.error.status, DLC_BUDGET_EXCEEDED);
@@ -418,6 +419,19 @@ static void test_refused_memory(void **state) {
     free(m.data);
 }
 
+static void print_contents(lib_arena *arena, const char *path) {
+    onnx_bytes bytes;
+    lib_text text;
+    bytes.data = lib_file_read(arena, path, &bytes.size);
+    const char *end = strrchr(path, '.');
+    lib_text_init(&text, arena);
+    if (end && !strcmp(end, ".onnx"))
+        print_model(&text, onnx_model_read(arena, bytes, NULL));
+    else
+        print_tensor(&text, onnx_tensor_read(arena, bytes));
+    fputs(text.data, stdout);
+}
+
 /* Prints a file in the canonical text of model_print.h. For a file that cannot be read, the reason is printed in place of the text. */
 static void print_file(const char *path) {
     lib_scope scope;
@@ -425,15 +439,7 @@ static void print_file(const char *path) {
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     printf("file %s\n", path);
     if (LIB_ENTER(&scope)) {
-        size_t size;
-        lib_text text;
-        const char *bytes = lib_file_read(&arena, path, &size), *end = strrchr(path, '.');
-        lib_text_init(&text, &arena);
-        if (end && !strcmp(end, ".onnx"))
-            print_model(&text, onnx_model_read(&arena, (onnx_bytes){bytes, size}, NULL));
-        else
-            print_tensor(&text, onnx_tensor_read(&arena, (onnx_bytes){bytes, size}));
-        fputs(text.data, stdout);
+        print_contents(&arena, path);
     } else
         printf("%s: %s\n", lib_status_text(scope.error.status), scope.error.message);
     lib_arena_free(&arena);
