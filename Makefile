@@ -367,9 +367,9 @@ check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants test/conformance/gradient_mutants
 
 .PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
-# A quarter of the samples of each operator; test-long takes all.
+# An eighth of the samples of each operator; test-long takes all.
 test: | setup-test
-	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),4) $(MAKE) check
+	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),8) $(MAKE) check
 test-long: | setup-test
 	@$(MAKE) check-long TEST_SECONDS=3600
 	@$(MAKE) coverage

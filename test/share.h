@@ -12,6 +12,11 @@ static inline int test_every(void) {
     return every > 1 ? every : 1;
 }
 
+/* Of a test that has no such list, a case may be one of so many that are taken with a share. */
+static inline bool test_takes(int number, int of) {
+    return test_every() == 1 || number % of == 0;
+}
+
 /* Sanitizers: tests that have no list of samples (random cases, golden programs, texts of regress/) run a small part as well. */
 static inline bool test_is_short(void) {
     return test_every() >= 10;

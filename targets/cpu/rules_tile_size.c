@@ -140,7 +140,8 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
     double step = fmax(fmax(fma, loads), fmax(stream, rates->latency));
     if (p->instructions > 1)
-        step = fmax(step, fmax(all / rates->vector, (all + height + vectors + (double)LOOP_INSTRUCTIONS) / rates->issue));
+        step =
+            fmax(step, fmax(all / rates->vector, (all + height + vectors + (double)LOOP_INSTRUCTIONS) / rates->issue));
     step += rates->exposed_units * (loads + 1.5 * stream);
     if (t->steps_inside) step = STEPS_INSIDE_OVERHEAD * fmax(step, steps_chain(p, height * vectors, rates->latency));
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */

@@ -13,7 +13,7 @@ library=$(cd "$OUT" && pwd)
 # COMPILER FLAG... : the files are compiled into $work/program.
 build() {
     # shellcheck disable=SC2086
-    "$@" -O1 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror $SANITIZE -Iinclude -I"$OUT/gen" $files -L"$OUT" -ldlc \
+    "$@" -O0 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror $SANITIZE -Iinclude -I"$OUT/gen" $files -L"$OUT" -ldlc \
         -Wl,-rpath,"$library" -o "$work/program"
 }
 printf '#include <dlc/dlc.hpp>\nnamespace other { dlc::value twice(const dlc::value &x) { return x + x; } }\n' >"$work/other.cpp"

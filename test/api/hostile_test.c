@@ -1,6 +1,7 @@
 /* Texts, files, graphs and stacks that a host need not trust: whatever they are, a call ends with a status, its memory bounded by its
  * limits, its objects as they were. */
 #include "support.h"
+#include "test/share.h"
 
 #include <dlc/files.h>
 
@@ -478,7 +479,8 @@ static void test_small_threads(void **state) {
     SKIP_STACKS();
     for (int i = 0; i < 2; i++) {
         dlc_context *context = open_context(all_targets[i], NULL);
-        for (int kib = 32; context && kib <= 512; kib += kib < 128 ? 8 : 64) {
+        const int step = test_every() > 1 ? 2 : 1;
+        for (int kib = 32; context && kib <= 512; kib += step * (kib < 128 ? 8 : 64)) {
             for (int k = 0; k < ERRANDS; k++) {
                 errand e = {context, errands[k], DLC_OK};
                 pthread_attr_t attributes;

@@ -1,6 +1,7 @@
 /* Decompositions of matrices that samples of single operators cannot have: positive definite ones, and larger ones; by what is
  * left of a = l l^T, t x = b, a = q r, a v = v diag(w), computed in the same graph. */
 #include "api/support.h"
+#include "test/share.h"
 
 static dlc_value identity(dlc_graph *graph, dlc_dtype dtype, int64_t n) {
     const dlc_dim *square = DIMS(SIZE(n), SIZE(n));
@@ -228,7 +229,8 @@ static void test_eigh_converges(void **state) {
         for (int i = 0; i < most; i++)
             for (size_t s = 0; s < sizeof spectra / sizeof *spectra; s++)
                 for (int scaled = 0; scaled < (sizes[i] < 1000 ? 2 : 1); scaled++)
-                    check_spectrum(context, program, dtype, sizes[i], spectra[s], scaled);
+                    if (test_takes(i + (int)s + scaled, 2))
+                        check_spectrum(context, program, dtype, sizes[i], spectra[s], scaled);
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }

@@ -4,6 +4,7 @@
  * that are told are right; and the same objects do what they failed at when there is memory again. (The plain life is in host_test, others
  * in eager_, extend_, files_ and kept_call_test.) DLC_TEST_LONG: every site; else of the long lives one in so many. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <dlc/extend.h>
 #include <unistd.h>
@@ -223,7 +224,7 @@ static dlc_status live(const life *l, memory *m, const char *target, const char 
 
 static void live_all(const life *l, const char *target) {
     char folder[] = "/tmp/dlc-memory-XXXXXX", command[64];
-    int64_t sites = 0, stride = getenv("DLC_TEST_LONG") ? 1 : l->stride;
+    int64_t sites = 0, stride = getenv("DLC_TEST_LONG") ? 1 : test_every() > 1 ? 2 * l->stride + 1 : l->stride;
     int tolerated = 0, told = 0;
     dlc_context *probe = open_context(target, NULL);
     if (!probe) return;
