@@ -67,6 +67,47 @@ static void test_micro_batches(void **state) {
     }
 }
 
+/* Parts of a batch with equal rows: with dropout each part draws numbers of its own, the same on all targets and by another trainer of the seed,
+ * others in another step. */
+static void test_dropout_in_parts(void **state) {
+    (void)state;
+    enum { PARTS = 3, SIZE_OF_PART = ROWS / PARTS, PART = SIZE_OF_PART * OUT };
+    double first[2][2][PARTS * PART], y[PARTS * PART];
+    for (int k = 0; k < TARGETS; k++)
+        for (int dropout = 0; dropout < 2; dropout++) {
+            const model m = {.dtype = DLC_F64, .predicts = true, .dropout = dropout};
+            dlc_context *context = open_context(all_targets[k], NULL);
+            if (!context) continue;
+            make_data();
+            for (int i = 0; i < ROWS * IN; i++) data_x[i] = data_x[i % (SIZE_OF_PART * IN)];
+            tensor x, wanted, out;
+            make_tensor(&x, DLC_F64, data_x, 2, SHAPE(ROWS, IN));
+            make_tensor(&wanted, DLC_F64, data_y, 2, SHAPE(ROWS, OUT));
+            make_tensor(&out, DLC_F64, y, 3, SHAPE(PARTS, SIZE_OF_PART, OUT));
+            for (int again = 0; again < 2; again++) {
+                dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+                dlc_output_slot slot = {&out.dl, NULL};
+                options.micro_batches = PARTS;
+                options.seed = 3;
+                options.rate = "0*step"; /* the predictions of the second step differ by what is dropped alone */
+                dlc_trainer *trainer = create(context, &m, &options);
+                for (int step = 0; step < 2; step++) {
+                    OK(context,
+                       dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &wanted.dl}, 2, NULL, &slot, 1));
+                    for (int a = 0; a < PARTS; a++)
+                        for (int b = 0; b < a; b++)
+                            CHECK(!memcmp(y + a * PART, y + b * PART, PART * sizeof *y) == !dropout);
+                    if (k == 0 && !again) memcpy(first[dropout][step], y, sizeof y);
+                    for (int i = 0; i < PARTS * PART; i++) CHECK(fabs(y[i] - first[dropout][step][i]) < 1e-12);
+                }
+                if (k == 0) CHECK(!memcmp(first[dropout][0], first[dropout][1], sizeof y) == !dropout);
+                dlc_trainer_destroy(trainer);
+            }
+            dlc_context_destroy(context);
+            make_data();
+        }
+}
+
 /* Evaluation: outputs, the loss where there is one, the number of steps, what is carried. */
 static void test_evaluation(void **state) {
     (void)state;
@@ -387,6 +428,38 @@ static void test_weights(void **state) {
     dlc_context_destroy(context);
 }
 
+/* w of *user elements, and one carried value of as many. */
+static dlc_status build_product(void *user, dlc_training *t, dlc_value *loss) {
+    const int64_t size = *(const int64_t *)user;
+    dlc_value x = dlc_training_input(t, "x", DLC_F32, 1, DIMS(SIZE(size)));
+    dlc_value w = dlc_training_parameter(t, "w", DLC_F32, 1, SHAPE(size), NULL);
+    dlc_value last = dlc_training_carried(t, "last", DLC_F32, 1, SHAPE(size), NULL);
+    dlc_training_carry(t, "last", x);
+    *loss = dlc_mean(dlc_mul(dlc_sub(x, last), w), 0, NULL);
+    return DLC_OK;
+}
+
+static void test_checkpoints_of_other_shapes(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    for (int64_t size = 3; size <= 4; size++) {
+        int64_t other_size = 7 - size;
+        dlc_trainer *trainer, *other;
+        float numbers[4] = {1, 2, 3, 4};
+        tensor x;
+        OK(context, dlc_trainer_create(context, build_product, &size, NULL, &trainer));
+        OK(context, dlc_trainer_create(context, build_product, &other_size, NULL, &other));
+        OK(context, dlc_trainer_save(trainer, in_folder("s.safetensors")));
+        refused_load(context, other, in_folder("s.safetensors"), DLC_INVALID_ARGUMENT,
+                     size == 3 ? "w is f32[3], expected f32[4]" : "w is f32[4], expected f32[3]");
+        make_tensor(&x, DLC_F32, numbers, 1, SHAPE(other_size));
+        OK(context, dlc_trainer_step(other, NULL, (const DLTensor *[]){&x.dl}, 1, NULL, NULL, 0));
+        dlc_trainer_destroy(other);
+        dlc_trainer_destroy(trainer);
+    }
+    dlc_context_destroy(context);
+}
+
 static void test_damaged_checkpoints(void **state) {
     (void)state;
     static char bytes[1 << 16];
@@ -444,6 +517,73 @@ static void test_threads(void **state) {
     }
 }
 
+/* ---- memory ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* A chain of maps between two products, of which much is kept for the backward part. */
+static dlc_status build_chain(void *user, dlc_training *t, dlc_value *loss) {
+    (void)user;
+    dlc_parameter_options uniform = DLC_PARAMETER_OPTIONS_INIT;
+    uniform.initial = DLC_INITIAL_UNIFORM;
+    uniform.scale = 0.5;
+    dlc_value x = dlc_training_input(t, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(IN)));
+    dlc_value h = dlc_matmul(x, dlc_training_parameter(t, "w", DLC_F32, 2, SHAPE(IN, 64), &uniform));
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        h = dlc_tanh(dlc_matmul(dlc_mul(dlc_sin(h), dlc_exp(dlc_cos(h))),
+                                dlc_training_parameter(t, name, DLC_F32, 2, SHAPE(64, 64), &uniform)));
+    }
+    *loss = dlc_mean(dlc_mul(h, h), 0, NULL);
+    return DLC_OK;
+}
+
+/* compile->memory_bytes holds for steps: what cannot be met is refused with the least that can, nothing is lost, and that one gives the same bits
+ * but for orders of sums. */
+static void test_memory(void **state) {
+    (void)state;
+    enum { MANY = 256 };
+    static float x[MANY * IN];
+    for (int i = 0; i < MANY * IN; i++) x[i] = (float)data_x[i % (ROWS * IN)];
+    for (int k = 0; k < TARGETS; k++) {
+        dlc_context *context = open_context(all_targets[k], NULL);
+        if (!context) continue;
+        double w[2][IN * 64], loss[2];
+        long long least = 1;
+        for (int limited = 0; limited < 2; limited++) {
+            dlc_compile_options compile_options = DLC_COMPILE_OPTIONS_INIT;
+            dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+            dlc_training_report report = DLC_TRAINING_REPORT_INIT;
+            dlc_trainer *trainer;
+            tensor tx;
+            const DLTensor *batch[] = {F32(&tx, x, MANY, IN)};
+            options.compile = &compile_options;
+            for (int tries = limited ? 2 : 1; tries > 0; tries--) {
+                compile_options.memory_bytes = limited ? (size_t)least : 0;
+                OK(context, dlc_trainer_create(context, build_chain, NULL, &options, &trainer));
+                if (tries == 1) break;
+                CHECK(dlc_trainer_step(trainer, NULL, batch, 1, NULL, NULL, 0) == DLC_BUDGET_EXCEEDED);
+                double steps;
+                read_state(context, trainer, "trainer.step", &steps); /* the state is not lost */
+                CHECK(steps == 0);
+                const char *message = dlc_error_message(context), *at = strstr(message, "memory_bytes");
+                if (!at) failed("%s", message);
+                for (least = 0; *message && least < 1000; message++) { /* its largest number */
+                    const long long number = strtoll(message, NULL, 10);
+                    least = number > least ? number : least;
+                }
+                dlc_trainer_destroy(trainer);
+            }
+            for (int i = 0; i < 3; i++) OK(context, dlc_trainer_step(trainer, NULL, batch, 1, &report, NULL, 0));
+            loss[limited] = report.loss;
+            read_state(context, trainer, "w", w[limited]);
+            dlc_trainer_destroy(trainer);
+        }
+        CHECK(fabs(loss[0] - loss[1]) <= 1e-5 * fabs(loss[0]));
+        for (int i = 0; i < IN * 64; i++) CHECK(fabs(w[0][i] - w[1][i]) <= 1e-4);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- a state that is lost ---------------------------------------------------------------------------------------------------------------- */
 
 static void raise_flag(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
@@ -463,14 +603,14 @@ static dlc_status build_cancelling(void *user, dlc_training *t, dlc_value *loss)
     return DLC_OK;
 }
 
-static void test_lost(void **state) {
-    (void)state;
+static void lose(const char *target) {
     volatile int flag = 0;
     float number = 2;
     tensor x, set;
     double got;
-    dlc_context *context = open_context("interp", NULL);
+    dlc_context *context = open_context(target, NULL);
     dlc_trainer *trainer;
+    if (!context) return;
     dlc_run_options how = DLC_RUN_OPTIONS_INIT;
     OK(context, dlc_trainer_create(context, build_cancelling, (void *)&flag, NULL, &trainer));
     make_tensor(&x, DLC_F32, &number, 0, NULL);
@@ -501,6 +641,11 @@ static void test_lost(void **state) {
     CHECK(got == 0.25);
     dlc_trainer_destroy(trainer);
     dlc_context_destroy(context);
+}
+
+static void test_lost(void **state) {
+    (void)state;
+    for (int k = 0; k < TARGETS; k++) lose(all_targets[k]);
 }
 
 /* ---- values at the beginning ----------------------------------------------------------------------------------------------------------- */
@@ -768,13 +913,23 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_resume),        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_weights),       cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_initial),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_dropout_in_parts),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_checkpoints_of_other_shapes),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_precision),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_initial),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("trainers", tests, make_folder, remove_folder);
 }
