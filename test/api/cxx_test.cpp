@@ -1,5 +1,6 @@
-// <dlc/dlc.hpp> as a host uses it, with exceptions and without: cxx_test.sh compiles and runs this with each compiler.
+// <dlc/dlc.hpp> and <dlc/train.hpp> as a host uses it, with exceptions and without: cxx_test.sh compiles and runs this with each compiler.
 #include <dlc/dlc.hpp>
+#include <dlc/train.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -153,6 +154,85 @@ static void test_files(dlc::context &context, const char *path) {
     std::remove(path);
 }
 
+// of f = sum of x^3: 3 x^2, 6 x v, and products with the Jacobian of x^3
+static void test_derivatives(dlc::context &context) {
+    dlc::graph g = std::move(*dlc::graph::try_create(context));
+    const dlc::value x = g.input("x", DLC_F32, {3}), v = g.input("v", DLC_F32, {3}), cube = x * x * x;
+    const dlc::value f = dlc::reduce_sum(cube, {0});
+    g.try_output("gradient", dlc::gradient(f, {x})[0]);
+    g.try_output("hvp", dlc::hvp(f, {x}, {v})[0]);
+    g.try_output("vjp", dlc::vjp({cube}, {v}, {x})[0]);
+    g.try_output("jvp", dlc::jvp({x}, {v}, {cube})[0]);
+    CHECK(dlc::mixed_precision({f}, DLC_BF16)[0].ok() && !dlc::vjp({cube}, {}, {x})[0].ok());
+    dlc::program p = std::move(*dlc::program::try_compile(context, g));
+    const float at[3] = {1, -2, 3}, along[3] = {2, 1, -1};
+    auto ran = p.try_run({dlc::view(at, {3}), dlc::view(along, {3})});
+    CHECK(bool(ran) && ran->size() == 4);
+    for (std::size_t i = 0; ran && i < 3; i++) {
+        const double a = static_cast<double>(at[i]), b = static_cast<double>(along[i]);
+        const double wanted[4] = {3 * a * a, 6 * a * b, 3 * a * a * b, 3 * a * a * b};
+        for (std::size_t o = 0; o < 4; o++) CHECK(close(static_cast<double>((*ran)[o].data<float>()[i]), wanted[o]));
+    }
+}
+
+static dlc::value build_line(dlc::training &t) {
+    const dlc::value x = t.input("x", DLC_F32, {"n", 3});
+    const dlc::value w = t.parameter("w", DLC_F32, {3, 2}, dlc::uniform(0.5)), b = t.parameter("b", DLC_F32, {2});
+    const dlc::value y = dlc::linear(x, w, b);
+    t.output("y", y);
+    if (!t.is_step()) return {};
+    const dlc::value error = y - t.input("wanted", DLC_F32, {"n", 2});
+    t.output("error", error);
+    return dlc::mean(error * error, {0, 1});
+}
+
+static void test_training(dlc::context &context, const char *path) {
+    static_assert(move_only<dlc::trainer>);
+    dlc_trainer_options options = dlc::trainer_options();
+    options.optimizer = "sgd", options.rate = "0.05";
+    auto made = dlc::trainer::try_create(context, build_line, options);
+    CHECK(bool(made));
+    if (!made) return;
+    dlc::trainer trainer = std::move(*made);
+    const float wanted[4] = {1, 0, 0, 1};
+    const dlc::view x(data, {2, 3}), y(wanted, {2, 2});
+    double first = 0, last = 0;
+    for (int i = 0; i < 50; i++) {
+        auto step = trainer.try_step({x, y});
+        CHECK(bool(step) && step->step == i + 1 && step->outputs.size() == 2 && step->outputs[1].size() == 4);
+        if (!step) return;
+        (i ? last : first) = step->loss;
+    }
+    CHECK(last < 0.1 * first);
+    auto seen = trainer.try_evaluate({x, y});
+    CHECK(!seen && seen.status() == DLC_INVALID_ARGUMENT); // evaluation has no second input
+    seen = trainer.try_evaluate({x});
+    CHECK(bool(seen) && std::isnan(seen->loss) && seen->outputs.size() == 1 && seen->outputs[0].size() == 4);
+    CHECK(trainer.names().size() >= 2 && trainer.names()[0] == "w");
+    const float bias_[2] = {3, 4};
+    CHECK(bool(trainer.try_save(path)) && bool(trainer.try_set("b", dlc::view(bias_, {2}))));
+    CHECK(trainer.try_read("b")->data<float>()[1] == 4);
+    CHECK(bool(trainer.try_load(path)) && trainer.try_read("b")->data<float>()[1] != 4);
+    CHECK(bool(trainer.try_save_weights(path)) && !trainer.try_load(path) && !trainer.try_read("c"));
+    std::remove(path);
+    options.optimizer = "soup";
+    CHECK(dlc::trainer::try_create(context, build_line, options).status() == DLC_NOT_FOUND);
+    CHECK(dlc::trainer::try_create(context, nullptr).status() == DLC_INVALID_ARGUMENT);
+#if DLC_EXCEPTIONS
+    auto thrown =
+        dlc::trainer::try_create(context, [](dlc::training &) -> dlc::value { throw std::runtime_error("no data"); });
+    CHECK(!thrown && thrown.message() == "no data");
+    std::string message;
+    try {
+        trainer.step({y, x});
+    } catch (const dlc::error &error) {
+        message = error.what();
+    }
+    CHECK(message.find("input x") != std::string::npos);
+    CHECK(trainer.step({x, y}).step == 51);
+#endif
+}
+
 static void test_mistakes(dlc::context &context) {
     dlc::graph g = std::move(*dlc::graph::try_create(context));
     dlc::value x = g.input("x", DLC_F32, {2, 3});
@@ -193,6 +273,8 @@ int main(int, char **arguments) {
     test_control(*context);
     test_looking(*context);
     test_files(*context, (std::string(arguments[0]) + ".safetensors").c_str());
+    test_derivatives(*context);
+    test_training(*context, (std::string(arguments[0]) + ".safetensors").c_str());
     test_mistakes(*context);
     std::printf("%d checks, %d failed\n", passed + failed, failed);
     return failed != 0;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# <dlc/dlc.hpp> compiles without a warning in C++17 and C++20, with exceptions and without, by the C++ compilers that are there, in two
-# translation units of one program, and does what cxx_test.cpp checks. README's example in C++ prints what it should.
+# <dlc/dlc.hpp> and <dlc/train.hpp> compile without a warning in C++17 and C++20, with exceptions and without, by the C++ compilers that are there, in two
+# translation units of one program, and do what cxx_test.cpp checks. README's example in C++ prints what it should.
 set -u
 : "${OUT:=build/release}" "${CXX:=c++}" "${SANITIZE:=}"
 work=$(mktemp -d)
@@ -16,7 +16,7 @@ build() {
     "$@" -O0 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror $SANITIZE -Iinclude -I"$OUT/gen" $files -L"$OUT" -ldlc \
         -Wl,-rpath,"$library" -o "$work/program"
 }
-printf '#include <dlc/dlc.hpp>\nnamespace other { dlc::value twice(const dlc::value &x) { return x + x; } }\n' >"$work/other.cpp"
+printf '#include <dlc/train.hpp>\nnamespace other { dlc::value twice(const dlc::value &x) { return x + x; } }\n' >"$work/other.cpp"
 files="test/api/cxx_test.cpp $work/other.cpp"
 clang=$(command -v clang++-19 || echo clang++)
 for compiler in "$CXX" "$clang"; do

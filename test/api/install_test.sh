@@ -56,7 +56,7 @@ END
 report install $?
 root=$work/root/opt/dlc
 grep -q '^  CC' "$work/install.log" && report 'install compiles nothing' 1
-for file in include/dlc/dlc.h include/dlc/dlc.hpp include/dlc/ops.h include/dlc/ops.hpp include/dlc/types.h include/dlc/eager.h include/dlc/extend.h include/dlc/files.h include/dlc/onnx.h include/dlc/gradient.h include/dlc/train.h include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
+for file in include/dlc/dlc.h include/dlc/dlc.hpp include/dlc/ops.h include/dlc/ops.hpp include/dlc/types.h include/dlc/eager.h include/dlc/extend.h include/dlc/files.h include/dlc/onnx.h include/dlc/gradient.h include/dlc/train.h include/dlc/train.hpp include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
     lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake bin/dlc-opt share/man/man1/dlc-opt.1 bin/dlc-run share/man/man1/dlc-run.1 \
     share/doc/libdlc/operators.md share/doc/libdlc/adding-an-operator.md share/doc/libdlc/adding-an-import-row.md share/doc/libdlc/writing-a-schedule.md share/doc/libdlc/porting.md; do
     [ -e "$root/$file" ] || report "$file is installed" 1
