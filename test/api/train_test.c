@@ -1,5 +1,6 @@
 /* <dlc/train.h>: steps and evaluations, parts of a batch, checkpoints, precision, what a host may do wrong. Optimisers: train_optimizers_test.c. */
 #include "api/trainers.h"
+#include "test/share.h"
 
 #include <dlc/files.h>
 
@@ -584,6 +585,44 @@ static void test_memory(void **state) {
     }
 }
 
+/* Steps that threads share: the same bits for 1 to 8 threads of a pool, as far as there are processors, and of the host, whatever order its loop has. */
+static void backwards(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument) {
+    (void)user;
+    for (int64_t i = count - 1; i >= 0; i--) body(argument, i);
+}
+
+static void test_bits_of_large_steps(void **state) {
+    (void)state;
+    enum { MANY = 1024, STEPS = 3, ROOM = 1 << 20 };
+    static float x[MANY * IN];
+    static char first[ROOM], bytes[ROOM];
+    size_t size = 0;
+    for (int i = 0; i < MANY * IN; i++) x[i] = (float)data_x[i % (ROWS * IN)] * (1 + (float)(i % 101) / 100);
+    for (int host = 0; host < 2; host++)
+        for (int threads = 1; threads <= 8; threads++) {
+            if (!test_takes(threads - 1, 3)) continue;
+            dlc_context_options how = DLC_CONTEXT_OPTIONS_INIT;
+            if (host)
+                how.parallel_for = backwards, how.parallel_width = threads;
+            else
+                how.threads = threads;
+            dlc_context *context = open_context("cpu", &how);
+            if (!context) skip();
+            dlc_trainer *trainer;
+            tensor tx;
+            OK(context, dlc_trainer_create(context, build_chain, NULL, NULL, &trainer));
+            for (int i = 0; i < STEPS; i++)
+                OK(context,
+                   dlc_trainer_step(trainer, NULL, (const DLTensor *[]){F32(&tx, x, MANY, IN)}, 1, NULL, NULL, 0));
+            const bool is_first = !size;
+            const size_t here = state_bytes(context, trainer, is_first ? first : bytes, ROOM);
+            if (is_first) size = here;
+            CHECK(here == size && (is_first || memcmp(first, bytes, size) == 0));
+            dlc_trainer_destroy(trainer);
+            dlc_context_destroy(context);
+        }
+}
+
 /* ---- a state that is lost ---------------------------------------------------------------------------------------------------------------- */
 
 static void raise_flag(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
@@ -916,6 +955,7 @@ int main(void) {
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_dropout_in_parts),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bits_of_large_steps),
         cmocka_unit_test(test_checkpoints_of_other_shapes),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_not_finite),

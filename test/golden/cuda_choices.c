@@ -96,12 +96,13 @@ static void test_choices(void **state) {
     struct dirent **entry;
     tir_machine machine;
     const int count = scandir(FOLDER, &entry, NULL, alphasort);
+    const int every = test_every() < 4 ? test_every() : 4; /* fewer have too few choices */
     assert_true(count > 0);
     assert_true(cuda_machine_of_name("sm_90", &machine));
     for (int i = 0; i < count; i++) {
         char path[512];
         snprintf(path, sizeof path, FOLDER "/%s", entry[i]->d_name);
-        if (strstr(path, ".txt") && i % test_every() == 0) {
+        if (strstr(path, ".txt") && i % every == 0) {
             char *text = region_text(path);
             lib_scope scope;
             lib_arena arena;
@@ -116,7 +117,7 @@ static void test_choices(void **state) {
     free(entry);
     print_message("%d choices, %d schedules, %d differ from the rules' own, lowering refuses %d\n", choices, tried,
                   changed, refused);
-    assert_true(choices * test_every() > 100 && changed > tried / 2 && refused < tried / 10);
+    assert_true(choices * every > 100 && changed > tried / 2 && refused < tried / 10);
 }
 
 int main(void) {
