@@ -245,12 +245,14 @@ static void test_keeps_least(void **state) {
             if (strcmp(all_targets[t], "cpu") == 0)
                 CHECK(arena[1] <= models[m].share * arena[0] && arena[1] <= 1.05 * live[1]);
         }
-        for (uint32_t seed = 1; seed <= 12; seed++) {
+        const uint32_t seeds = test_is_short() ? 3 : 12;
+        for (uint32_t seed = 1; seed <= seeds; seed++) {
             compare_recomputed(context, random_graph, seed, arena, live);
             for (int again = 0; again < 2; again++) sum[again] += arena[again];
         }
-        print_message("%s, 12 random graphs: %.0f bytes, recomputed %.0f\n", all_targets[t], sum[0], sum[1]);
-        CHECK(strcmp(all_targets[t], "cpu") != 0 || sum[1] <= 0.9 * sum[0]);
+        print_message("%s, %d random graphs: %.0f bytes, recomputed %.0f\n", all_targets[t], (int)seeds, sum[0],
+                      sum[1]);
+        CHECK(strcmp(all_targets[t], "cpu") != 0 || test_is_short() || sum[1] <= 0.9 * sum[0]);
         dlc_context_destroy(context);
     }
 }
