@@ -1,6 +1,7 @@
 /* The inference form: quantised networks between dequantize_linear and quantize_linear, against sums in double precision of the floats that
  * they stand for, and batch norms behind products. */
 #include "api/support.h"
+#include "test/share.h"
 
 /* ---- quantised blocks: quantize([relu](product(dequantize x, dequantize w) [+ dequantize bias] [+ dequantize residual])) */
 
@@ -231,7 +232,7 @@ static void test_quantised(void **state) {
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
-        for (uint32_t seed = 1; seed <= BLOCKS; seed++) {
+        for (uint32_t seed = 1; seed <= (test_is_short() ? BLOCKS / 6 : BLOCKS); seed++) {
             uint32_t noise_state = seed * 7919;
             const block b = draw_block(&noise_state);
             data d = draw_data(&b, &noise_state);
