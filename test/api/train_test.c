@@ -542,7 +542,7 @@ static dlc_status build_chain(void *user, dlc_training *t, dlc_value *loss) {
  * but for orders of sums. */
 static void test_memory(void **state) {
     (void)state;
-    enum { MANY = 256 };
+    enum { MANY = 48 };
     static float x[MANY * IN];
     for (int i = 0; i < MANY * IN; i++) x[i] = (float)data_x[i % (ROWS * IN)];
     for (int k = 0; k < TARGETS; k++) {
