@@ -289,6 +289,11 @@ class view {
 };
 
 namespace detail {
+inline std::vector<const DLTensor *> pointers(list<view> views) {
+    std::vector<const DLTensor *> all;
+    for (const view &one : views) all.push_back(one.get());
+    return all;
+}
 inline void release_tensor(DLManagedTensorVersioned *tensor) {
     tensor->deleter(tensor);
 }
@@ -525,7 +530,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
     /* The library allocates the outputs. */
     result<std::vector<tensor>> try_run(list<view> inputs, const dlc_run_options &options = run_options()) const {
         std::vector<dlc_output_slot> slots(static_cast<std::size_t>(output_count()));
-        const std::vector<const DLTensor *> given = pointers(inputs);
+        const std::vector<const DLTensor *> given = detail::pointers(inputs);
         const dlc_status status =
             dlc_run(get(), &options, given.data(), inputs.count(), slots.data(), static_cast<int>(slots.size()));
         if (status != DLC_OK) return {status, dlc_error_message(context_)};
@@ -538,7 +543,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
     /* Writes into the host's tensors. */
     result<void> try_run_into(list<view> inputs, list<view> outputs,
                               const dlc_run_options &options = run_options()) const {
-        const std::vector<const DLTensor *> given = pointers(inputs);
+        const std::vector<const DLTensor *> given = detail::pointers(inputs);
         std::vector<dlc_output_slot> slots;
         for (const view &output : outputs) slots.push_back({const_cast<DLTensor *>(output.get()), nullptr});
         return detail::checked(dlc_run(get(), &options, given.data(), inputs.count(), slots.data(), outputs.count()),
@@ -605,11 +610,6 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
         std::vector<const std::int64_t *> shapes;
         std::vector<int> ranks;
     };
-    static std::vector<const DLTensor *> pointers(list<view> views) {
-        std::vector<const DLTensor *> all;
-        for (const view &one : views) all.push_back(one.get());
-        return all;
-    }
     program(dlc_program *made, dlc_context *context) : owner(made), context_(context) {}
     dlc_context *context_ = nullptr;
     std::unique_ptr<tap_function> tap_;
@@ -619,8 +619,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
 inline result<dlc_difference> try_compare(const program &first, const program &second, list<view> inputs,
                                           dlc_compare_options options = DLC_COMPARE_OPTIONS_INIT) {
     dlc_difference difference = DLC_DIFFERENCE_INIT;
-    std::vector<const DLTensor *> given;
-    for (const view &one : inputs) given.push_back(one.get());
+    const std::vector<const DLTensor *> given = detail::pointers(inputs);
     const dlc_status status =
         dlc_program_compare(first.get(), second.get(), &options, given.data(), inputs.count(), &difference);
     if (status != DLC_OK) return {status, dlc_error_message(first.get_context())};
@@ -635,9 +634,8 @@ class call : public detail::owner<dlc_call, dlc_call_destroy> {
   public:
     call() = default;
     static result<call> try_create(const program &program, list<view> inputs, list<view> outputs) {
-        std::vector<const DLTensor *> in;
+        const std::vector<const DLTensor *> in = detail::pointers(inputs);
         std::vector<DLTensor *> out;
-        for (const view &one : inputs) in.push_back(one.get());
         for (const view &one : outputs) out.push_back(const_cast<DLTensor *>(one.get()));
         dlc_call *made = nullptr;
         const dlc_status status =

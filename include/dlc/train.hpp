@@ -148,7 +148,7 @@ class trainer : public detail::owner<dlc_trainer, dlc_trainer_destroy> {
              try_create(context, build, options))
 
     result<trained> try_step(list<view> batch, const dlc_run_options &options = run_options()) {
-        const std::vector<const DLTensor *> given = pointers(batch);
+        const std::vector<const DLTensor *> given = detail::pointers(batch);
         std::vector<dlc_output_slot> slots(outputs_[1]);
         trained out;
         const dlc_status status = dlc_trainer_step(get(), &options, given.data(), batch.count(), &out, slots.data(),
@@ -160,7 +160,7 @@ class trainer : public detail::owner<dlc_trainer, dlc_trainer_destroy> {
     DLC_TWIN(trained step(list<view> batch, const dlc_run_options &options = run_options()), try_step(batch, options))
 
     result<evaluated> try_evaluate(list<view> batch, const dlc_run_options &options = run_options()) {
-        const std::vector<const DLTensor *> given = pointers(batch);
+        const std::vector<const DLTensor *> given = detail::pointers(batch);
         std::vector<dlc_output_slot> slots(outputs_[0]);
         evaluated out;
         const dlc_status status = dlc_trainer_evaluate(get(), &options, given.data(), batch.count(), &out.loss,
@@ -230,11 +230,6 @@ class trainer : public detail::owner<dlc_trainer, dlc_trainer_destroy> {
         }
         return DLC_INVALID_ARGUMENT;
 #endif
-    }
-    static std::vector<const DLTensor *> pointers(list<view> views) {
-        std::vector<const DLTensor *> all;
-        for (const view &one : views) all.push_back(one.get());
-        return all;
     }
     trainer(dlc_trainer *made, dlc_context *context, std::array<std::size_t, 2> outputs)
         : owner(made), context_(context), outputs_(outputs) {}

@@ -90,7 +90,8 @@ static void test_dropout_in_parts(void **state) {
                 dlc_output_slot slot = {&out.dl, NULL};
                 options.micro_batches = PARTS;
                 options.seed = 3;
-                options.rate = "0*step"; /* the predictions of the second step differ by what is dropped alone */
+                options.rate =
+                    "0*step"; /* parameters stay, so that only the elements that dropout zeroes differ between steps */
                 dlc_trainer *trainer = create(context, &m, &options);
                 for (int step = 0; step < 2; step++) {
                     OK(context,
@@ -538,8 +539,8 @@ static dlc_status build_chain(void *user, dlc_training *t, dlc_value *loss) {
     return DLC_OK;
 }
 
-/* compile->memory_bytes holds for steps: what cannot be met is refused with the least that can, nothing is lost, and that one gives the same bits
- * but for orders of sums. */
+/* compile->memory_bytes limits the arena of a step. A limit that is too small: the step is refused, the message has the least limit that suffices,
+ * and the state stays as it was. With that limit, steps give the same loss and parameters as without one, but for the order of sums. */
 static void test_memory(void **state) {
     (void)state;
     enum { MANY = 48 };
