@@ -286,6 +286,10 @@ $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
 # Tests of the library spend their time in it; without optimisation they compile in half the time.
 $(OUT)/test/%_test.o: private CFLAGS_ALL += -Wno-conversion -O0 -Wno-format-truncation
 $(OUT)/reference/%.o: private CFLAGS_ALL += -O1
+# Under sanitizers, most time of most tests is the interpreter's.
+ifneq ($(filter asan tsan,$(MODE)),)
+$(patsubst %.c,$(OUT)/%.o,$(wildcard tir/interpret*.c)): private CFLAGS_ALL += -O2
+endif
 $(patsubst %,$(OUT)/test/%,api/isolate_test api/memory_test api/process_memory_test api/soak_test api/untouched_test determinism/determinism): | $(OUT)/libdlc-compiler
 $(patsubst %,$(OUT)/test/cpu/%.o,isolate isolate_host orc image machine): CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o

@@ -45,6 +45,9 @@ typedef struct reason_search {
     bool skipped;
     unrolled_loop around[MAX_UNROLLED];
     int depth;
+    /* variables of lets of indices that follow from `var`, and their values by it */
+    lib_vec(tir_expr) named;
+    lib_vec(tir_expr) values;
 } reason_search;
 
 /* ---- reasons for splitting a loop */
@@ -55,7 +58,22 @@ static bool is_loaded(const versioning *v, tir_expr e) {
     return false;
 }
 
+static tir_expr by_variable(reason_search *search, tir_expr e) {
+    return search->named.count
+               ? tir_substitute(search->v->pool, e, (int)search->named.count, search->named.data, search->values.data)
+               : e;
+}
+
+static void note_let(reason_search *search, const tir_stmt *let) {
+    const tir_expr value = by_variable(search, let->let.value);
+    if (tir_dtype_of(search->v->pool, value) != TIR_INDEX || !tir_uses(search->v->pool, value, search->var)) return;
+    if (is_loaded(search->v, let->let.var) || is_loaded(search->v, value)) return;
+    lib_vec_push(search->v->kernel->arena, &search->named, let->let.var);
+    lib_vec_push(search->v->kernel->arena, &search->values, value);
+}
+
 static void add_reason(reason_search *search, tir_expr expression, bool condition) {
+    expression = by_variable(search, expression);
     if (search->count == MAX_REASONS || !tir_uses(search->v->pool, expression, search->var)) return;
     if (condition && is_loaded(search->v, expression)) {
         search->skipped = true;
@@ -93,7 +111,10 @@ static void find_reasons(reason_search *search, const tir_stmt *stmt) {
             if (enumerate) search->depth--;
         } else if (stmt->kind == TIR_LET) {
             find_guards(search, stmt->let.value);
+            const uint32_t outside = search->named.count;
+            note_let(search, stmt);
             find_reasons(search, stmt->let.body);
+            search->named.count = search->values.count = outside;
         } else if (stmt->kind == TIR_STORE) {
             find_guards(search, stmt->store.value);
         } else if (stmt->kind == TIR_IF) {
@@ -219,11 +240,21 @@ static void find_uses(void *user, const tir_stmt *stmt) {
 
 static tir_stmt *clean(versioning *v, tir_stmt *list);
 
-/* A let that nothing uses becomes its body: if the value is a decided guard (which replaces the variable), or only other ranges need it. */
+/* A let that nothing uses becomes its body: if the value is a decided guard or a number (which replaces the variable), or only other ranges
+ * need it. An index of a narrower range gets a new variable. */
 static tir_stmt *clean_let(versioning *v, tir_stmt *let) {
-    tir_expr value = let->let.value;
-    if (tir_op_of(v->pool, value) == TIR_CONST && tir_dtype_of(v->pool, value) == DLC_BOOL)
-        let->let.body = tir_stmt_substitute(v->kernel, let->let.body, 1, &let->let.var, &value);
+    const tir_expr value = let->let.value;
+    const tir_dtype dtype = tir_dtype_of(v->pool, value);
+    tir_expr instead = 0;
+    if (tir_op_of(v->pool, value) == TIR_CONST && (dtype == DLC_BOOL || dtype == TIR_INDEX)) {
+        instead = value;
+    } else if (dtype == TIR_INDEX) {
+        const tir_variable old = *tir_variable_of(v->pool, let->let.var);
+        const tir_interval range = tir_range(v->pool, value);
+        if (range.low > old.low || range.high < old.high) instead = tir_let_variable(v->pool, old.name, value);
+    }
+    if (instead) let->let.body = tir_stmt_substitute(v->kernel, let->let.body, 1, &let->let.var, &instead);
+    if (instead && instead != value) let->let.var = instead;
     let->let.body = clean(v, let->let.body);
     use_search search = {v->pool, let->let.var, false};
     tir_stmt_walk(let->let.body, find_uses, &search);
