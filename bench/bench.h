@@ -176,12 +176,13 @@ enum {
     BENCH_FORWARD,                /* ours, what is derived: the loss alone, the convolution, product or attention */
     BENCH_WIDE,                   /* ours, with products of f32: steps of training with narrow ones */
     BENCH_FIRST,                  /* the first step of a peer that compiles, over ours: no contestant */
+    BENCH_MEMORY,                 /* bytes that a peer's step takes at once over those of our arena: no contestant */
     BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS
 };
 
 typedef struct bench_opponent {
-    /* its median; 0: not measured */
+    /* its median, of BENCH_MEMORY the bytes; 0: not measured */
     double seconds;
     /* its time over ours, by pairs of samples */
     bench_pairs pairs;
@@ -228,6 +229,8 @@ typedef struct bench_peer {
     /* NULL, or how far this peer's results are from those of wider types, beside their greatest magnitude, where that is more than the
      * tolerance of the results; else 0 */
     double (*error)(const void *state);
+    /* NULL, or the most bytes that a call takes at once, beyond operands; 0: not known */
+    double (*peak)(void *state);
 } bench_peer;
 
 /* The function that a plug-in exports. */

@@ -769,6 +769,8 @@ static const bench_case_kind kinds[] = {
     {"block", NULL, bench_build_block, {0}},
     {"train", NULL, bench_build_train, {0}},
     {"backward", NULL, bench_build_backward, {0}},
+    {"update", NULL, bench_build_update, {0}},
+    {"second", NULL, bench_build_second, {0}},
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {

@@ -66,8 +66,8 @@ dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, i
                              double low, double high);
 void bench_case_result(bench_builder *b, dlc_value value);
 
-/* train.c: kinds `train` and `backward`. */
-bench_build_function bench_build_train, bench_build_backward;
+/* train.c: kinds `train`, `backward`, `update` and `second`. */
+bench_build_function bench_build_train, bench_build_backward, bench_build_update, bench_build_second;
 /* The loss of a line of kind `train`, in the graph of its training. */
 dlc_value bench_training_loss(bench_builder *b);
 /* Is the line's network, or derivative, known? */

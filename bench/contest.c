@@ -75,6 +75,8 @@ typedef struct field {
     const char *notes[MAX_CONTESTANTS];
     int count;
     bench_programs *ours, *separate, *alone, *direct, *forward, *wide;
+    /* of kind `second`: what the forward program's time has to write, too */
+    bench_operand written;
     bench_shape wide_shape;
     peer_side sides[BENCH_MAX_PEERS];
     copy copied;
@@ -150,12 +152,22 @@ static void enter_direct(field *f, const bench_case_kind *kind, const bench_shap
     if (f->direct) enter(f, BENCH_DIRECT, bench_programs_run, f->direct, "");
 }
 
+static void run_and_write(void *state) {
+    field *f = state;
+    bench_programs_run(f->forward);
+    memset(f->written.data, 0, f->written.bytes);
+}
+
 static void enter_forward(field *f, const bench_shape *shape) {
     bench_build_function *const build = bench_forward_of(shape);
     char reason[512] = "";
     if (!build) return;
     f->forward = bench_programs_prepare(f->arena->context, NULL, &build, 1, shape, reason, sizeof reason);
-    if (f->forward) enter(f, BENCH_FORWARD, bench_programs_run, f->forward, "");
+    if (!f->forward) return;
+    const bench_operand *second = &f->ours->stages[0].builder.problem.results[1];
+    const bool writes = strcmp(shape->kind, "second") == 0;
+    if (writes) bench_operand_create(&f->written, second->dtype, second->rank, second->dims, 0, 0);
+    enter(f, BENCH_FORWARD, writes ? run_and_write : bench_programs_run, writes ? (void *)f : f->forward, "");
 }
 
 /* Is the line's last parameter that products are narrow? */
@@ -213,6 +225,7 @@ static void dismiss(field *f) {
     if (f->direct) bench_programs_release(f->direct);
     if (f->forward) bench_programs_release(f->forward);
     if (f->wide) bench_programs_release(f->wide);
+    free(f->written.data);
     free(f->copied.from.data);
     free(f->copied.to.data);
     free(f->rows.to.data);
@@ -307,13 +320,29 @@ static void take_first(const field *f, bench_outcome *o) {
     }
 }
 
+/* What a peer's step of training takes at once, over our arena. */
+static void take_memory(const field *f, bench_outcome *o) {
+    if (strcmp(o->shape->kind, "train") != 0) return;
+    for (int i = 0; i < f->arena->peer_count; i++) {
+        const peer_side *side = &f->sides[i];
+        const double peak = side->state && side->peer->peak ? side->peer->peak(side->state) : 0,
+                     arena = bench_programs_arena(f->arena->context, f->ours);
+        bench_opponent *opponent = &o->others[BENCH_MEMORY];
+        if (peak == 0 || arena == 0 || opponent->seconds > 0) continue;
+        const double ratio = peak / arena;
+        bench_pairs_add(&opponent->pairs, &ratio, 1);
+        opponent->seconds = peak, opponent->ratio = ratio;
+    }
+}
+
 /* ---- telling -------------------------------------------------------------------------------------------------------------------- */
 
 const char *bench_opponent_name(const bench_arena *arena, int opponent) {
-    static const char *const names[] = {[BENCH_COPY] = "memcpy",      [BENCH_SEPARATE] = "separate programs",
-                                        [BENCH_DIRECT] = "direct",    [BENCH_ALONE] = "one thread",
-                                        [BENCH_FORWARD] = "forward",  [BENCH_WIDE] = "f32",
-                                        [BENCH_FIRST] = "first step", [BENCH_ROWS] = "memcpy by rows"};
+    static const char *const names[] = {[BENCH_COPY] = "memcpy",        [BENCH_SEPARATE] = "separate programs",
+                                        [BENCH_DIRECT] = "direct",      [BENCH_ALONE] = "one thread",
+                                        [BENCH_FORWARD] = "forward",    [BENCH_WIDE] = "f32",
+                                        [BENCH_FIRST] = "first step",   [BENCH_MEMORY] = "bytes at once",
+                                        [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }
@@ -360,7 +389,9 @@ static void print_row(const field *f, const bench_outcome *o) {
     }
     for (int i = BENCH_MAX_PEERS; i < BENCH_OPPONENTS; i++)
         if (o->others[i].seconds > 0)
-            printf("  %s %.2f us %.2fx", bench_opponent_name(a, i), o->others[i].seconds * 1e6, o->others[i].ratio);
+            printf("  %s %.2f %s %.2fx", bench_opponent_name(a, i),
+                   o->others[i].seconds * (i == BENCH_MEMORY ? 1e-6 : 1e6), i == BENCH_MEMORY ? "MB" : "us",
+                   o->others[i].ratio);
     if (o->same_kernels) printf("  (same kernels)");
     for (int c = FIRST_OPPONENT; c < f->count; c++)
         if (strstr(f->notes[c], "wino")) printf("  (Winograd)");
@@ -422,6 +453,7 @@ bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals r
     o->same_kernels = same_kernels(f);
     take_ratios(f, o);
     take_first(f, o);
+    take_memory(f, o);
     print_row(f, o);
     write_json(f, o);
     check_results(f);

@@ -70,6 +70,15 @@ char *bench_programs_dump(const bench_programs *p, const char *what) {
     return dump_stage(&p->stages[0], what);
 }
 
+double bench_programs_arena(dlc_context *context, const bench_programs *p) {
+    static const char word[] = "arena of ";
+    char *text = dump_stage(&p->stages[0], "plan");
+    const char *at = text ? strstr(text, word) : NULL;
+    const double bytes = at ? strtod(at + sizeof word - 1, NULL) : 0;
+    dlc_text_free(context, text);
+    return bytes;
+}
+
 double bench_programs_predict(dlc_context *context, const bench_programs *p) {
     double sum = 0;
     for (int i = 0; i < p->count; i++) {

@@ -35,6 +35,8 @@ void bench_programs_run(void *programs);
 bool bench_programs_same_kernels(dlc_context *context, const bench_programs *a, const bench_programs *b);
 /* A dump of the first program; NULL: failed. To be freed with dlc_text_free. */
 char *bench_programs_dump(const bench_programs *programs, const char *what);
+/* Bytes of the first program's arena; 0: failed. */
+double bench_programs_arena(dlc_context *context, const bench_programs *programs);
 /* Seconds of a run predicted by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);
 void bench_programs_release(bench_programs *programs);

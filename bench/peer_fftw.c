@@ -74,6 +74,6 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"fftw", describe, set_threads, prepare, run, release, NULL, NULL, NULL};
+    static const bench_peer peer = {"fftw", describe, set_threads, prepare, run, release, NULL, NULL, NULL, NULL};
     return &peer;
 }

@@ -49,6 +49,6 @@ static void run(void *state) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"libxsmm", describe, set_threads, prepare, run, free, NULL, NULL, NULL};
+    static const bench_peer peer = {"libxsmm", describe, set_threads, prepare, run, free, NULL, NULL, NULL, NULL};
     return &peer;
 }

@@ -877,6 +877,6 @@ const bench_peer *bench_peer_get(void) {
 #else
     static const char name[] = "onednn";
 #endif
-    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL, NULL, NULL};
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, release, NULL, NULL, NULL, NULL};
     return &peer;
 }

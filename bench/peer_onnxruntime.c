@@ -106,6 +106,7 @@ static void set_threads(int count) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"onnxruntime", describe, set_threads, prepare, run, release, NULL, NULL, NULL};
+    static const bench_peer peer = {"onnxruntime", describe, set_threads, prepare, run,
+                                    release,       NULL,     NULL,        NULL,    NULL};
     return &peer;
 }

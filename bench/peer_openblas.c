@@ -109,6 +109,6 @@ const bench_peer *bench_peer_get(void) {
     snprintf(name, sizeof name, "openblas%.*s", version ? (int)strcspn(version + 1, " ") : 0,
              version ? version + 1 : "");
 #endif
-    static const bench_peer peer = {name, describe, set_threads, prepare, run, free, NULL, NULL, NULL};
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, free, NULL, NULL, NULL, NULL};
     return &peer;
 }

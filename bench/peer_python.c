@@ -3,7 +3,7 @@
  * lines that it knows. The script runs in a process of its own, to which a case is told through a pipe: its line, the numbers of operands and of
  * results, for each operand a line with element type and dimensions and the bytes, and for each result the number of bytes. The answer is "ready", the nanoseconds of the first step, compilation included, how far f32 is off
  * (bench_peer's `error`), a note, and the results of that step, or "none" and why. Then each line with a number asks for so many steps, which are answered by the nanoseconds that they took
- * together, measured there; the end of the pipe ends the process. */
+ * together, measured there, and a line "peak" for the bytes that a step takes at once; the end of the pipe ends the process. */
 #include "bench/peer.h"
 
 #include <signal.h>
@@ -118,6 +118,14 @@ static double first_step(const void *state) {
     return strcmp(BENCH_WAY, "compile") == 0 ? ((const child *)state)->first : 0;
 }
 
+static double peak(void *state) {
+    child *c = state;
+    char line[64] = "";
+    fprintf(c->to, "peak\n");
+    fflush(c->to);
+    return fgets(line, sizeof line, c->from) ? strtod(line, NULL) : 0;
+}
+
 static double error(const void *state) {
     return ((const child *)state)->error;
 }
@@ -128,6 +136,6 @@ static void release(void *state) {
 
 const bench_peer *bench_peer_get(void) {
     static const bench_peer peer = {BENCH_NAME, describe,   set_threads, prepare, run,
-                                    release,    time_steps, first_step,  error};
+                                    release,    time_steps, first_step,  error,   peak};
     return &peer;
 }

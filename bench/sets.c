@@ -169,6 +169,12 @@ static bool backward_attention(line l) {
 static bool backward_row(line l) { /* softmax and norms */
     return kind(l, "backward") && !backward_product_or_convolution(l) && !backward_attention(l);
 }
+static bool update(line l) {
+    return kind(l, "update");
+}
+static bool second(line l) {
+    return kind(l, "second");
+}
 static bool adam(line l) {
     return kind(l, "map") && named(l, "adam");
 }
@@ -228,6 +234,7 @@ static const set sets[] = {
     {"training steps up to 1 ms", step_small, BEST_PEER, NULL, {4, 2}, {8, 4}, 0},
     {"training steps, LSTM", step_lstm, NAMED_PEER, "torch", {1.3, 1.1}, {1.8, 1.4}, 0},
     {"training steps, the first", step, BENCH_FIRST, NULL, {10, 0}, {30, 0}, 0},
+    {"training steps, PyTorch's bytes at once", step, BENCH_MEMORY, NULL, {1, 1}, {1 / 0.7, 1 / 0.7}, 0},
     {"training steps over forward parts", step_of_products, BENCH_FORWARD, NULL, {1 / 3.3, 0}, {1 / 3.05, 0}, 0},
     {"training steps, bf16 over f32", step_narrow, BENCH_WIDE, NULL, {1.5, 1.5}, {1.9, 1.9}, 0},
     {"x^T dy, dy w^T", backward_product, BEST_PEER, NULL, {1.0, 0.9}, {1.05, 0.95}, 0},
@@ -242,6 +249,8 @@ static const set sets[] = {
     {"attention backward", backward_attention, NAMED_PEER, "torch", {1.1, 0.95}, {1.4, 1.1}, 0},
     {"attention backward over forward", backward_attention, BENCH_FORWARD, NULL, {1 / 3.2, 0}, {1 / 2.7, 0}, 0},
     {"softmax, norms backward", backward_row, NAMED_PEER, "torch", {1.5, 1.1}, {2.5, 1.5}, 0},
+    {"dW and update over dW", update, BENCH_FORWARD, NULL, {1 / 1.1, 0}, {1 / 1.03, 0}, 0},
+    {"kernel and its second result written, over both", second, BENCH_FORWARD, NULL, {1 / 1.1, 0}, {1 / 1.02, 0}, 0},
     {"Adam's update", adam, BENCH_COPY, NULL, {LEAST_COPY_SHARE, LEAST_COPY_SHARE}, {0.95, 0.95}, 0},
     {"two threads, above 50 MFLOP", single, BENCH_ALONE, NULL, {1.85, 1.85}, {1.95, 1.9}, 0},
 };

@@ -1,6 +1,7 @@
 /* Kind `train`: a step of training a network, as one program: loss, gradients, w - rate * gradient in place of w. The same networks are
  * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. Kind `backward`: single kernels of
- * derivatives, of what forward kernels keep. */
+ * derivatives, of what forward kernels keep. Kind `update`: such a kernel and an optimiser's step of what it is by. Kind `second`: forward
+ * kernels with what the derivative reads as a second result. */
 #include "bench/cases.h"
 
 #include <dlc/gradient.h>
@@ -390,7 +391,7 @@ static void convolution_forward(bench_builder *b) {
 }
 
 /* x w, x^T dy or dy w^T: x [rows, k], w [k, n], dy [rows, n]. */
-static void build_product(bench_builder *b, bool x_turned, bool y_turned) {
+static dlc_value product_of(bench_builder *b, bool x_turned, bool y_turned) {
     const bench_shape *s = b->problem.shape;
     const int64_t rows = bench_number(s, "rows", 1), k = bench_number(s, "k", 1), n = bench_number(s, "n", 1),
                   swap[] = {1, 0};
@@ -398,19 +399,19 @@ static void build_product(bench_builder *b, bool x_turned, bool y_turned) {
     b->problem.flops = 2 * (double)(rows * k * n);
     if (x_turned) x = dlc_transpose(x, 2, swap);
     if (y_turned) y = dlc_transpose(y, 2, swap);
-    bench_case_result(b, dlc_matmul(x, y));
+    return dlc_matmul(x, y);
 }
 
 static void product_weights(bench_builder *b) {
-    build_product(b, true, false);
+    bench_case_result(b, product_of(b, true, false));
 }
 
 static void product_input(bench_builder *b) {
-    build_product(b, false, true);
+    bench_case_result(b, product_of(b, false, true));
 }
 
 static void product_forward(bench_builder *b) {
-    build_product(b, false, false);
+    bench_case_result(b, product_of(b, false, false));
 }
 
 static dlc_value sum_kept(dlc_value x, int64_t axis) {
@@ -553,6 +554,70 @@ void bench_build_backward(bench_builder *b) {
     derivative_of(b->problem.shape)->build(b);
 }
 
+/* ---- kinds `update` and `second` ------------------------------------------------------------------------------------------------------ */
+
+/* An operand of w's shape, in whose place the result is written that is set by `replace`. */
+static dlc_value state_like(bench_builder *b, dlc_value w, double low, double high) {
+    const int64_t dims[] = {dlc_value_dim(w, 0).value, dlc_value_dim(w, 1).value};
+    return given(b, 2, dims, low, high);
+}
+
+static void replace(bench_builder *b, int operand, dlc_value by) {
+    b->replaced[b->problem.result_count] = operand;
+    bench_case_result(b, by);
+}
+
+static dlc_value number(bench_builder *b, double value) {
+    return dlc_scalar(b->graph, DLC_F32, value);
+}
+
+/* x^T dy = g, and w - rate g in place of w; or a step of Adam (Kingma & Ba 2015), with both moments in place. */
+void bench_build_update(bench_builder *b) {
+    const char *by = bench_text(b->problem.shape, "by");
+    const dlc_value g = product_of(b, true, false);
+    const int first = b->problem.operand_count;
+    const dlc_value w = state_like(b, g, -1, 1);
+    if (strcmp(by, "sgd") == 0) {
+        replace(b, first, dlc_sub(w, dlc_mul(g, number(b, 1e-6))));
+        return;
+    }
+    const dlc_value m = dlc_add(dlc_mul(state_like(b, g, -1, 1), number(b, 0.9)), dlc_mul(g, number(b, 0.1))),
+                    v = dlc_add(dlc_mul(state_like(b, g, 0.1, 1), number(b, 0.999)),
+                                dlc_mul(dlc_mul(g, g), number(b, 0.001))),
+                    step = dlc_div(dlc_mul(m, number(b, 1e-6)), dlc_add(dlc_sqrt(v), number(b, 1e-8)));
+    replace(b, first, dlc_sub(w, step));
+    replace(b, first + 1, m);
+    replace(b, first + 2, v);
+}
+
+/* The activation, and if `both` what it is of. */
+static void activated(bench_builder *b, dlc_value x, bool both) {
+    bench_case_result(b, strcmp(bench_text(b->problem.shape, "act"), "gelu") == 0 ? dlc_gelu(x) : dlc_relu(x));
+    if (both) bench_case_result(b, x);
+}
+
+static void build_second(bench_builder *b, bool both) {
+    const bench_shape *s = b->problem.shape;
+    if (strcmp(s->name, "convolution") == 0) {
+        const convolved c = convolution_of(b);
+        const dlc_value x = given(b, 4, c.x, -1, 1), w = filters(b, &c);
+        activated(b, dlc_add(convolve(&c, x, w), given(b, DIMS(c.w[0], 1, 1), -1, 1)), both);
+        return;
+    }
+    const int64_t rows = bench_number(s, "rows", 1), k = bench_number(s, "k", 1), n = bench_number(s, "n", 1);
+    const dlc_value x = given(b, DIMS(rows, k), -1, 1), w = bench_case_operand(b, true, DLC_F32, DIMS(k, n), -0.1, 0.1);
+    b->problem.flops = 2 * (double)(rows * k * n);
+    activated(b, dlc_linear(x, w, given(b, DIMS(n), -1, 1)), both);
+}
+
+void bench_build_second(bench_builder *b) {
+    build_second(b, true);
+}
+
+static void one_result(bench_builder *b) {
+    build_second(b, false);
+}
+
 /* ---- functions of the table of cases (cases.c) ---------------------------------------------------------------------------------------------------- */
 
 static void build_loss_alone(bench_builder *b) {
@@ -561,6 +626,8 @@ static void build_loss_alone(bench_builder *b) {
 
 bench_build_function *bench_forward_of(const bench_shape *shape) {
     if (strcmp(shape->kind, "train") == 0) return build_loss_alone;
+    if (strcmp(shape->kind, "update") == 0) return product_weights;
+    if (strcmp(shape->kind, "second") == 0) return one_result;
     return strcmp(shape->kind, "backward") == 0 ? derivative_of(shape)->forward : NULL;
 }
 

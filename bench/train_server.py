@@ -124,9 +124,10 @@ def read_operand(source):
     return np.frombuffer(source.read(int(np.prod(dims, dtype=np.int64)) * dtype.itemsize), dtype).reshape(dims)
 
 
-def serve(prepare, source, to):
+def serve(prepare, peak, source, to):
     """prepare(case, operands): the results, in `train` lines of the first step; run(n), which makes n further steps and waits
-    for them; nanoseconds of the first step; how far f32 is off (bench_peer's `error`); a note."""
+    for them; nanoseconds of the first step; how far f32 is off (bench_peer's `error`); a note. peak(function): the most bytes
+    that the framework's tensors take at once while the function runs, beyond those that were there before."""
     case = Case(source.readline().decode())
     operands, results = (int(n) for n in source.readline().split())
     operands = [read_operand(source) for _ in range(operands)]
@@ -144,9 +145,12 @@ def serve(prepare, source, to):
     to.write(f"ready {first} {error:g} {note}\n".encode() + b"".join(answers))
     to.flush()
     for line in source:
-        start = time.perf_counter_ns()
-        run(int(line))
-        to.write(b"%d\n" % (time.perf_counter_ns() - start))
+        if line == b"peak\n":
+            to.write(b"%d\n" % (peak(lambda: run(1)) if peak else 0))
+        else:
+            start = time.perf_counter_ns()
+            run(int(line))
+            to.write(b"%d\n" % (time.perf_counter_ns() - start))
         to.flush()
 
 
@@ -162,11 +166,11 @@ def learn(learner, source):
         print(f"{float(step(x, labels, i + 1 if i < batches - 1 else 0)):.9g}", flush=True)
 
 
-def main(version, prepare, learner):
+def main(version, prepare, learner, peak=None):
     if sys.argv[1] == "--version":
         return print(version)
     if sys.argv[1] == "--learn":
         return learn(learner, sys.stdin.buffer)
     to = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a framework prints is no answer
-    serve(prepare, sys.stdin.buffer, to)
+    serve(prepare, peak, sys.stdin.buffer, to)

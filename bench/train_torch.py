@@ -3,6 +3,7 @@
 train_torch.py --version | --serve eager|compile THREADS | --learn"""
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import os
@@ -238,6 +239,14 @@ def prepare(case, operands):
     return {"train": train, "backward": derivative}[case.kind](case, compiles, operands)
 
 
+def peak(function):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        function()
+    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    sizes = [event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(sizes), default=0)
+
+
 def learner(case, weights):
     loss, state = loss_of(case), taken(case, torch.contiguous_format, [torch.tensor(w) for w in weights])
     adam = torch.optim.Adam(state, 0.001)
@@ -254,4 +263,4 @@ def learner(case, weights):
 
 
 if __name__ == "__main__":
-    train_server.main(f"PyTorch {torch.__version__}", prepare, learner)
+    train_server.main(f"PyTorch {torch.__version__}", prepare, learner, peak)

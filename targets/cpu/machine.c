@@ -13,8 +13,8 @@ typedef struct cpu_row {
     const char *name;
     /* number of 512-bit FMAs per cycle */
     int wide_ports;
-    /* tir_rates.page_stop, where it was measured; else 0 */
-    int page_stop;
+    /* where they were measured, else 0: tir_rates.page_stop; tir_rates.bandwidth and distant of L2 */
+    int page_stop, l2_bandwidth;
 } cpu_row;
 
 static const cpu_row known_cpus[] = {
@@ -78,7 +78,7 @@ static const cpu_row known_cpus[] = {
     {.name = "znver2"},
     {.name = "znver3", .page_stop = 10},
     {.name = "znver4", .wide_ports = 1},
-    {.name = "znver5", .wide_ports = 2},
+    {.name = "znver5", .wide_ports = 2, .l2_bandwidth = 60},
     {.name = "knl", .wide_ports = 2},
     {.name = "knm", .wide_ports = 2},
 };
@@ -226,11 +226,12 @@ static void choose_portable(target_device *device) {
 
 /* ---- rates */
 
-/* Sets the rates, which no processor reports. Those of the ports, and page_stop, follow from the processor's name; all others are one set of
+/* Sets the rates, which no processor reports. Those of the ports, page_stop and L2's bandwidth follow from the processor's name; all others are one set of
  * values for current server processors of which one core is busy, checked with the benchmark on Zen 4 (README.md, The machine's rates). */
 void cpu_set_rates(tir_machine *m) {
     const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
     const cpu_row *row = find_cpu(m->name);
+    const double l2 = row && row->l2_bandwidth ? row->l2_bandwidth : 32;
     m->page = 4096;
     m->tlb_pages = 64;
     m->rates = (tir_rates){.fma = ports,
@@ -244,8 +245,8 @@ void cpu_set_rates(tir_machine *m) {
                            .latency = 4,
                            .window = 256,
                            .misses = 12,
-                           .bandwidth = {ports * m->vector_bytes, 32, 20, 7.5},
-                           .distant = {ports * m->vector_bytes, 32, 18.8, 3.2},
+                           .bandwidth = {ports * m->vector_bytes, l2, 20, 7.5},
+                           .distant = {ports * m->vector_bytes, l2, 18.8, 3.2},
                            .panel_vector = 1.5,
                            .rows_vector = 2,
                            .store_beyond_l2 = 6,
