@@ -176,7 +176,8 @@ enum {
     BENCH_FORWARD,                /* ours, what is derived: the loss alone, the convolution, product or attention */
     BENCH_WIDE,                   /* ours, with products of f32: steps of training with narrow ones */
     BENCH_FIRST,                  /* the first step of a peer that compiles, over ours: no contestant */
-    BENCH_MEMORY,                 /* bytes that a peer's step takes at once over those of our arena: no contestant */
+    BENCH_KEPT_LESS,              /* ours, with dlc_compile_options.recompute: steps of training */
+    BENCH_MEMORY,                 /* bytes that a peer's step takes at once over that program's arena: no contestant */
     BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS
 };

@@ -74,7 +74,7 @@ typedef struct field {
     int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
-    bench_programs *ours, *separate, *alone, *direct, *forward, *wide;
+    bench_programs *ours, *separate, *alone, *direct, *forward, *wide, *kept_less;
     /* of kind `second`: what the forward program's time has to write, too */
     bench_operand written;
     bench_shape wide_shape;
@@ -184,6 +184,14 @@ static void enter_wide(field *f, const bench_case_kind *kind, const bench_shape 
     if (f->wide) enter(f, BENCH_WIDE, bench_programs_run, f->wide, "");
 }
 
+static void enter_kept_less(field *f, const bench_case_kind *kind, const bench_shape *shape) {
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    char reason[512] = "";
+    options.recompute = true;
+    f->kept_less = bench_programs_prepare(f->arena->context, &options, &kind->build, 1, shape, reason, sizeof reason);
+    if (f->kept_less) enter(f, BENCH_KEPT_LESS, bench_programs_run, f->kept_less, "");
+}
+
 /* Prepares all contestants. False: libdlc cannot run the case, and the reason was printed. */
 static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, bench_rivals rivals) {
     *f = (field){.arena = arena};
@@ -211,6 +219,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     if (options.winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
     if (wanted(rivals, BENCH_FORWARD)) enter_forward(f, shape);
     if (narrows(shape) && wanted(rivals, BENCH_WIDE)) enter_wide(f, kind, shape);
+    if (strcmp(shape->kind, "train") == 0 && wanted(rivals, BENCH_KEPT_LESS)) enter_kept_less(f, kind, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
     return true;
@@ -225,6 +234,7 @@ static void dismiss(field *f) {
     if (f->direct) bench_programs_release(f->direct);
     if (f->forward) bench_programs_release(f->forward);
     if (f->wide) bench_programs_release(f->wide);
+    if (f->kept_less) bench_programs_release(f->kept_less);
     free(f->written.data);
     free(f->copied.from.data);
     free(f->copied.to.data);
@@ -320,15 +330,15 @@ static void take_first(const field *f, bench_outcome *o) {
     }
 }
 
-/* What a peer's step of training takes at once, over our arena. */
+/* What a peer's step of training takes at once, over the arena of ours with recomputation. */
 static void take_memory(const field *f, bench_outcome *o) {
-    if (strcmp(o->shape->kind, "train") != 0) return;
+    const double arena = f->kept_less ? bench_programs_arena(f->arena->context, f->kept_less) : 0;
     for (int i = 0; i < f->arena->peer_count; i++) {
         const peer_side *side = &f->sides[i];
-        const double peak = side->state && side->peer->peak ? side->peer->peak(side->state) : 0,
-                     arena = bench_programs_arena(f->arena->context, f->ours);
+        if (arena == 0 || !side->state || !side->peer->peak) continue;
+        const double peak = side->peer->peak(side->state);
         bench_opponent *opponent = &o->others[BENCH_MEMORY];
-        if (peak == 0 || arena == 0 || opponent->seconds > 0) continue;
+        if (peak == 0 || opponent->seconds > 0) continue;
         const double ratio = peak / arena;
         bench_pairs_add(&opponent->pairs, &ratio, 1);
         opponent->seconds = peak, opponent->ratio = ratio;
@@ -338,11 +348,11 @@ static void take_memory(const field *f, bench_outcome *o) {
 /* ---- telling -------------------------------------------------------------------------------------------------------------------- */
 
 const char *bench_opponent_name(const bench_arena *arena, int opponent) {
-    static const char *const names[] = {[BENCH_COPY] = "memcpy",        [BENCH_SEPARATE] = "separate programs",
-                                        [BENCH_DIRECT] = "direct",      [BENCH_ALONE] = "one thread",
-                                        [BENCH_FORWARD] = "forward",    [BENCH_WIDE] = "f32",
-                                        [BENCH_FIRST] = "first step",   [BENCH_MEMORY] = "bytes at once",
-                                        [BENCH_ROWS] = "memcpy by rows"};
+    static const char *const names[] = {[BENCH_COPY] = "memcpy",           [BENCH_SEPARATE] = "separate programs",
+                                        [BENCH_DIRECT] = "direct",         [BENCH_ALONE] = "one thread",
+                                        [BENCH_FORWARD] = "forward",       [BENCH_WIDE] = "f32",
+                                        [BENCH_FIRST] = "first step",      [BENCH_MEMORY] = "bytes at once",
+                                        [BENCH_KEPT_LESS] = "recomputing", [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }

@@ -312,7 +312,9 @@ graph *graph_copy_to(lib_arena *arena, const graph *g, bool (*adopt)(void *user,
 /* ---- passes (each returns a new graph in `arena` and shares constants) */
 graph *graph_hoist(lib_arena *arena, const graph *g); /* moves loop-invariant code out of loops */
 graph *graph_merge_scans(lib_arena *arena,
-                         const graph *g);                 /* scans of the same carries over the same operands are one */
+                         const graph *g); /* scans of the same carries over the same operands are one */
+/* Sums of values padded between their elements become interleaved phases (spread.c). */
+graph *graph_join_spread(lib_arena *arena, const graph *g);
 graph *graph_decompose(lib_arena *arena, const graph *g); /* composites expand, sub-graphs included */
 graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead code; to a fixpoint of at most 8 rounds */
 /* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).

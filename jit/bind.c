@@ -141,7 +141,7 @@ static graph *simplified(const dlc_program *program, lib_arena *arena, const gra
     if (verify) graph_verify(arena->scope, bound);
     if (lib_environment_lists(LIB_ENV_DISABLE, "simplify")) return bound;
     if (!jit_is_as_written(program)) bound = graph_scatter_onto_sums(arena, bound);
-    bound = graph_simplify(arena, bound);
+    bound = graph_simplify(arena, graph_join_spread(arena, bound));
     if (verify) graph_verify(arena->scope, bound);
     return bound;
 }

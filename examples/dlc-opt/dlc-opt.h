@@ -5,7 +5,7 @@
 
 #include <dlc/dlc.h>
 
-enum { OPTIONS_MAX = 32 };
+enum { OPTIONS_MAX = 512 };
 
 typedef struct options {
     const char *graph_path;

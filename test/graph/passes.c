@@ -261,6 +261,65 @@ static void test_rules(void **state) {
     run(body_rules, NULL);
 }
 
+/* ---- sums of values with zeros between their elements */
+
+static int64_t below(uint64_t *state, int64_t limit) {
+    return (int64_t)(random_next(state) % (uint64_t)limit);
+}
+
+/* Statements that pad inputs x0, x1, ... to `dims`, with the same strides. */
+static void add_spread(lib_text *text, int i, int rank, const char *dtype, const int64_t *dims, const int64_t *stride,
+                       uint64_t *state) {
+    int64_t low[3], high[3], size[3];
+    for (int d = 0; d < rank; d++) {
+        low[d] = below(state, 2 * stride[d] + 3) - stride[d];
+        size[d] = 1 + below(state, (dims[d] + stride[d]) / stride[d] + 1);
+        high[d] = dims[d] - low[d] - ((size[d] - 1) * stride[d] + 1);
+    }
+    lib_text_format(text, " input x%d: %s[%d, %d, %d] p%d = pad(x%d, zero", i, dtype, (int)size[0], (int)size[1],
+                    (int)size[2], i, i);
+    lib_text_format(text, ", low=[%d, %d, %d]", (int)low[0], (int)low[1], (int)low[2]);
+    lib_text_format(text, ", high=[%d, %d, %d]", (int)high[0], (int)high[1], (int)high[2]);
+    lib_text_format(text, ", interior=[%d, %d, %d])", (int)stride[0] - 1, (int)stride[1] - 1, (int)stride[2] - 1);
+}
+
+static void body_spread(workbench *bench, void *user) {
+    static const char *const dtypes[] = {"f32", "bf16", "i32", "f64"};
+    uint64_t *state = user;
+    int joined = 0;
+    for (int n = 0; n < 60; n++) {
+        const char *dtype = dtypes[below(state, 4)];
+        int64_t dims[3], stride[3];
+        for (int d = 0; d < 3; d++) dims[d] = 1 + below(state, 9), stride[d] = 1 + below(state, d == n % 3 ? 4 : 2);
+        const int terms = 2 + (int)below(state, 5);
+        lib_text text;
+        lib_text_init(&text, &bench->arena);
+        lib_text_format(&text, "zero = constant %s[] {0}", dtype);
+        for (int i = 0; i < terms; i++) add_spread(&text, i, 3, dtype, dims, stride, state);
+        char left[16] = "p0";
+        for (int i = 1; i < terms; i++) { /* from the left, or joined to the sum from the right */
+            if (n % 2)
+                lib_text_format(&text, " s%d = add(%s, p%d)", i, left, i);
+            else
+                lib_text_format(&text, " s%d = add(p%d, %s)", i, i, left);
+            snprintf(left, sizeof left, "s%d", i);
+        }
+        if (n % 5 == 0) lib_text_format(&text, " output s1"); /* a part that is needed itself */
+        lib_text_format(&text, " output %s", left);
+        const graph *before = parsed(bench, text.data), *after = graph_join_spread(&bench->arena, before);
+        graph_verify(&bench->scope, after);
+        joined += strstr(operators_of(bench, after), "concat") != NULL;
+        for (int i = 0; i < 3; i++) check_same(bench, before, after, false, (uint64_t)random_next(state));
+    }
+    assert_true(joined > 30);
+}
+
+static void test_spread(void **state) {
+    (void)state;
+    uint64_t seed = 5;
+    run(body_spread, &seed);
+}
+
 /* `text` with the first element type in it, wherever it stands, replaced. */
 static const char *with_dtype(workbench *bench, const char *text, const char *dtype) {
     lib_text changed;
@@ -595,7 +654,7 @@ int main(void) {
         cmocka_unit_test(test_bind),      cmocka_unit_test(test_rules),    cmocka_unit_test(test_rules_of_types),
         cmocka_unit_test(test_init),      cmocka_unit_test(test_copy),     cmocka_unit_test(test_shared_bytes),
         cmocka_unit_test(test_described), cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_hoist),     cmocka_unit_test(test_spread),
     };
     return cmocka_run_group_tests_name("graph/passes", tests, NULL, NULL);
 }
