@@ -136,8 +136,8 @@ graph_bound graph_bound_window(const graph_bound_node *b) {
     if (op && op->integer == 0) return graph_bound_sum(b);
     graph_bound x = b->in[0];
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
-    x.special = all.special; /* windows that contain only padding */
-    if (!lib_dtype_is_float(b->y->dtype)) x.low = all.low, x.high = all.high;
+    x.special = all.special; /* windows that contain only padding: an infinity, or the last number of types without any */
+    if (!lib_dtype_is_float(b->y->dtype) || lib_dtype_size(b->y->dtype) == 1) x.low = all.low, x.high = all.high;
     return x;
 }
 
