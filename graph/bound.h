@@ -100,6 +100,7 @@ graph_bound graph_bound_extreme(const graph_bound_node *b);
 graph_bound graph_bound_contraction(const graph_bound_node *b);
 graph_bound graph_bound_einsum(const graph_bound_node *b);
 graph_bound graph_bound_convolution(const graph_bound_node *b);
+graph_bound graph_bound_convolution_weights(const graph_bound_node *b);
 graph_bound graph_bound_convolution_transposed(const graph_bound_node *b);
 /* Identical arithmetic everywhere: exact operands give identical bits; for inexact ones the error is unknown. */
 graph_bound graph_bound_same_steps(const graph_bound_node *b);

@@ -136,7 +136,8 @@ graph_bound graph_bound_window(const graph_bound_node *b) {
     if (op && op->integer == 0) return graph_bound_sum(b);
     graph_bound x = b->in[0];
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
-    x.special = all.special; /* windows that contain only padding: an infinity, or the last number of types without any */
+    x.special =
+        all.special; /* windows that contain only padding: an infinity, or the last number of types without any */
     if (!lib_dtype_is_float(b->y->dtype) || lib_dtype_size(b->y->dtype) == 1) x.low = all.low, x.high = all.high;
     return x;
 }
@@ -203,7 +204,7 @@ graph_bound graph_bound_einsum(const graph_bound_node *b) {
     return graph_bound_summed(b, elements, graph_bound_magnitude(x), x->error, x->special, x->integral);
 }
 
-/* channels: the axis of w for the result's channels, along which nothing is summed. */
+/* channels: the axis of the second operand for the result's channels, along which nothing is summed. */
 static graph_bound of_windows(const graph_bound_node *b, int channels) {
     const graph_shape *w = graph_bound_shape(b, 1);
     double terms = 1;
@@ -215,6 +216,10 @@ static graph_bound of_windows(const graph_bound_node *b, int channels) {
 
 graph_bound graph_bound_convolution(const graph_bound_node *b) {
     return of_windows(b, 0);
+}
+
+graph_bound graph_bound_convolution_weights(const graph_bound_node *b) {
+    return of_windows(b, 1);
 }
 
 graph_bound graph_bound_convolution_transposed(const graph_bound_node *b) {

@@ -689,6 +689,7 @@ static const graph_op row_convolution_weights = {
     .compute = compute_convolution_weights,
     GRAPH_LINEAR(3, transpose_convolution_weights),
     .reference = GRAPH_REFERENCE(reference_convolution_weights),
+    .bound = GRAPH_REFERENCE(graph_bound_convolution_weights),
     .tolerance = 1,
     .samples =
         "convolution_weights(T[2, 3, 7, 5], T[2, 4, 5, 4], window=[3, 2])\n"
