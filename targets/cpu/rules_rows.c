@@ -827,8 +827,17 @@ static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
 
 /* ---- the root */
 
-/* Finds the axes that all members share with the root, the axis of its vectors, and the last shared one, of whose points several may be
- * computed together (p->block_axis). */
+/* Points of the axis in a block, if memory holds blocks of it, innermost; else 0. */
+static int64_t points_of_blocks(const rules *r, int s, int axis) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    if (tir_layout_is_identity(layout)) return 0;
+    const tir_layout_part *last = &layout->part[layout->count - 1];
+    return last->dim == axis && last->divisor == 1 && last->modulus > 1 ? last->modulus : 0;
+}
+
+/* Finds the axes that all members share with the root, the axis of its vectors (the last one, or that of blocks if it is shared), and the last
+ * shared one, of whose points several may be computed together (p->block_axis). */
 static void find_axes(row_plan *p, const int *members, int count) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
@@ -840,6 +849,8 @@ static void find_axes(row_plan *p, const int *members, int count) {
         if (!single || p->v < 0) p->v = a;
         if (shared && !single) p->block_axis = a;
     }
+    for (int a = 0; a < top->space; a++)
+        if ((p->shared >> a & 1) && points_of_blocks(r, p->root, a)) p->v = a;
 }
 
 /* Lanes of the root's vectors, or of the narrowest level of a tree that fills a vector: those of the reduced type, which may be wider. */
@@ -875,7 +886,8 @@ static void choose_block(row_plan *p, const int *members, int count) {
     if (p->block > 1 || p->tiled) p->block_axis = axis;
 }
 
-/* Splits the root's axes: vectors across rows, blocks of rows; a single row gets a loop of one iteration to attach members at. */
+/* Splits the root's axes: vectors across rows (of a block, if memory holds blocks of them: more would be as many streams), blocks of rows; a
+ * single row gets a loop of one iteration to attach members at. */
 static void split_root(row_plan *p, const int *members, int count) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
@@ -884,8 +896,9 @@ static void split_root(row_plan *p, const int *members, int count) {
     p->v_loop = top->axis[p->v].name;
     if (p->across) {
         const tir_numbers widths = {p->lanes, 8 * p->lanes, p->lanes};
-        const int64_t width =
-            tir_choose_number(r->schedule, top->name, "together", widths, across_block(p, members, count));
+        const int64_t most = across_block(p, members, count), points = points_of_blocks(r, p->root, p->v),
+                      own = points ? (points + p->lanes - 1) / p->lanes * p->lanes : most,
+                      width = tir_choose_number(r->schedule, top->name, "together", widths, own < most ? own : most);
         if (extent < 0 || extent > width || alone) {
             tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p->v_loop,
                              (long long)(extent > 0 && extent < width ? extent : width));
