@@ -13,7 +13,7 @@ typedef struct cpu_row {
     const char *name;
     /* number of 512-bit FMAs per cycle */
     int wide_ports;
-    /* where they were measured, else 0: tir_rates.page_stop; tir_rates.bandwidth and distant of L2 */
+    /* where they were measured, else 0: tir_rates.page_stop; tir_rates.bandwidth of L2 */
     int page_stop, l2_bandwidth;
 } cpu_row;
 
@@ -247,7 +247,7 @@ void cpu_set_rates(tir_machine *m) {
                            .window = 256,
                            .misses = 12,
                            .bandwidth = {ports * m->vector_bytes, l2, 20, 7.5},
-                           .distant = {ports * m->vector_bytes, l2, 18.8, 3.2},
+                           .distant = {ports * m->vector_bytes, 32, 18.8, 3.2},
                            .panel_vector = 1.5,
                            .rows_vector = 2,
                            .store_beyond_l2 = 6,
