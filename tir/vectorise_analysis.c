@@ -558,13 +558,33 @@ static bool is_factor(const tir_vectoriser *v, tir_expr expr, tir_expr row, tir_
     return !tir_uses(v->pool, expr, row) || !tir_uses(v->pool, expr, column);
 }
 
-/* Will the condition be constant in each copy of a row? */
+typedef struct decision {
+    tir_vectoriser *v;
+    tir_expr row;
+    bool open;
+} decision;
+
+static bool is_decided(tir_vectoriser *v, tir_expr condition, tir_expr row);
+
+static tir_expr meet_open(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    decision *d = user;
+    const tir_op op = tir_op_of(pool, e);
+    if (op == TIR_LOAD) d->open = true;
+    if (op != TIR_VAR || e == d->row || d->open) return rebuilt;
+    bool known = false;
+    for (uint32_t i = d->v->known.count; i-- > 0 && !known;) {
+        const tir_known_variable *k = &d->v->known.data[i];
+        known = k->var == e && k->value && (k->copy || is_decided(d->v, k->value, d->row));
+    }
+    d->open = !known;
+    return rebuilt;
+}
+
+/* Will the condition be constant in each copy of a row? It then depends on the row and on copies of unrolled loops alone. */
 static bool is_decided(tir_vectoriser *v, tir_expr condition, tir_expr row) {
-    const tir_expr zero = tir_index(v->pool, 0);
-    for (uint32_t i = v->known.count; i-- > 0;)
-        if (v->known.data[i].value && tir_uses(v->pool, condition, v->known.data[i].var))
-            condition = tir_substitute(v->pool, condition, 1, &v->known.data[i].var, &v->known.data[i].value);
-    return tir_op_of(v->pool, tir_substitute(v->pool, condition, 1, &row, &zero)) == TIR_CONST;
+    decision d = {v, row, false};
+    tir_rewrite(v->pool, condition, meet_open, &d);
+    return !d.open;
 }
 
 /* The store, if it is the whole body of the vec loop, possibly under a condition on the row (see is_decided); else NULL. */
