@@ -773,6 +773,11 @@ static const bench_case_kind kinds[] = {
     {"second", NULL, bench_build_second, {0}},
 };
 
+static bool is_of_training(bench_build_function *build) {
+    return build == bench_build_train || build == bench_build_backward || build == bench_build_update ||
+           build == bench_build_second;
+}
+
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
     bench_types types;
     if (!bench_types_of(&types, shape)) return NULL;
@@ -781,7 +786,7 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
         if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
             break;
     if (i == sizeof kinds / sizeof *kinds || (kinds[i].build == bench_build_block && !bench_block_parts(shape)) ||
-        ((kinds[i].build == bench_build_train || kinds[i].build == bench_build_backward) && !bench_trains(shape)))
+        (is_of_training(kinds[i].build) && !bench_trains(shape)))
         return NULL;
     return &kinds[i];
 }

@@ -70,7 +70,7 @@ void bench_case_result(bench_builder *b, dlc_value value);
 bench_build_function bench_build_train, bench_build_backward, bench_build_update, bench_build_second;
 /* The loss of a line of kind `train`, in the graph of its training. */
 dlc_value bench_training_loss(bench_builder *b);
-/* Is the line's network, or derivative, known? */
+/* Is the line's network, derivative, optimiser or activation known? */
 bool bench_trains(const bench_shape *shape);
 /* The computation whose derivative the line is; NULL: it is compared with none. */
 bench_build_function *bench_forward_of(const bench_shape *shape);

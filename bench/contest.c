@@ -75,7 +75,7 @@ typedef struct field {
     const char *notes[MAX_CONTESTANTS];
     int count;
     bench_programs *ours, *separate, *alone, *direct, *forward, *wide, *kept_less;
-    /* of kind `second`: what the forward program's time has to write, too */
+    /* lines of kind `second`: a buffer as large as the second result, which memset fills after each run of the forward program */
     bench_operand written;
     bench_shape wide_shape;
     peer_side sides[BENCH_MAX_PEERS];
@@ -330,7 +330,7 @@ static void take_first(const field *f, bench_outcome *o) {
     }
 }
 
-/* What a peer's step of training takes at once, over the arena of ours with recomputation. */
+/* The ratio of memory: the peak of a peer's tensors during a step of training, over the arena of our program with `recompute`. */
 static void take_memory(const field *f, bench_outcome *o) {
     const double arena = f->kept_less ? bench_programs_arena(f->arena->context, f->kept_less) : 0;
     for (int i = 0; i < f->arena->peer_count; i++) {

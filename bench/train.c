@@ -1,7 +1,7 @@
 /* Kind `train`: a step of training a network, as one program: loss, gradients, w - rate * gradient in place of w. The same networks are
  * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. Kind `backward`: single kernels of
- * derivatives, of what forward kernels keep. Kind `update`: such a kernel and an optimiser's step of what it is by. Kind `second`: forward
- * kernels with what the derivative reads as a second result. */
+ * derivatives, of what forward kernels keep. Kind `update`: the gradient of a linear layer's weights and, in the same program, an optimiser's
+ * step of these weights. Kind `second`: a linear layer or a convolution whose second result is the operand of its activation. */
 #include "bench/cases.h"
 
 #include <dlc/gradient.h>
@@ -590,7 +590,7 @@ void bench_build_update(bench_builder *b) {
     replace(b, first + 2, v);
 }
 
-/* The activation, and if `both` what it is of. */
+/* The first result is the activation of x; if `both`, the second is x. */
 static void activated(bench_builder *b, dlc_value x, bool both) {
     bench_case_result(b, strcmp(bench_text(b->problem.shape, "act"), "gelu") == 0 ? dlc_gelu(x) : dlc_relu(x));
     if (both) bench_case_result(b, x);
@@ -634,6 +634,11 @@ bench_build_function *bench_forward_of(const bench_shape *shape) {
 bool bench_trains(const bench_shape *shape) {
     const char *name = bench_text(shape, "network");
     if (strcmp(shape->kind, "backward") == 0) return derivative_of(shape) != NULL;
+    const char *by = bench_text(shape, "by"), *act = bench_text(shape, "act");
+    if (strcmp(shape->kind, "update") == 0) return by && (strcmp(by, "sgd") == 0 || strcmp(by, "adam") == 0);
+    if (strcmp(shape->kind, "second") == 0)
+        return act && (strcmp(act, "gelu") == 0 || strcmp(act, "relu") == 0) &&
+               (strcmp(shape->name, "linear") == 0 || strcmp(shape->name, "convolution") == 0);
     for (size_t i = 0; name && i < sizeof networks / sizeof *networks; i++)
         if (strcmp(networks[i].name, name) == 0) return true;
     return false;
