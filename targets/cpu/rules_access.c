@@ -258,6 +258,14 @@ int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count)
     return most;
 }
 
+int64_t rules_innermost_block(const rules *r, uint32_t tensor, int *dim) {
+    const tir_layout *layout = &r->region->tensors.data[tensor].layout;
+    if (tir_layout_is_identity(layout)) return 0;
+    const tir_layout_part *last = &layout->part[layout->count - 1];
+    *dim = last->dim;
+    return last->divisor == 1 && last->modulus > 1 ? last->modulus : 0;
+}
+
 bool rules_fits_registers(const rules *r, const tir_stage *stage, int v) {
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     const tir_layout_part *last = &layout->part[layout->count - 1];

@@ -195,13 +195,10 @@ void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const r
 
 /* If the tensor's innermost dimension is a block of the reduction axis: the length of a block; else 0. */
 static int64_t block_length(const rules *r, const rules_access *access, const tir_axis *axis) {
-    const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
-    if (tir_layout_is_identity(layout)) return 0;
-    const tir_layout_part *inner = &layout->part[layout->count - 1];
-    bool plain = inner->divisor == 1 && inner->modulus > 1 &&
-                 tir_operand(r->region->pool, access->load, inner->dim) == axis->var;
-    int64_t extent = rules_extent(r, axis);
-    return plain && extent > inner->modulus && extent % inner->modulus == 0 ? inner->modulus : 0;
+    int dim;
+    const int64_t block = rules_innermost_block(r, access->tensor, &dim), extent = rules_extent(r, axis);
+    const bool along = block && tir_operand(r->region->pool, access->load, dim) == axis->var;
+    return along && extent > block && extent % block == 0 ? block : 0;
 }
 
 /* All lines of a block miss at its first step, so the block before prefetches them. Not with a window: each line is then read so often

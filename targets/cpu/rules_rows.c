@@ -829,11 +829,9 @@ static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
 
 /* Points of the axis in a block, if memory holds blocks of it, innermost; else 0. */
 static int64_t points_of_blocks(const rules *r, int s, int axis) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    if (tir_layout_is_identity(layout)) return 0;
-    const tir_layout_part *last = &layout->part[layout->count - 1];
-    return last->dim == axis && last->divisor == 1 && last->modulus > 1 ? last->modulus : 0;
+    int dim;
+    const int64_t points = rules_innermost_block(r, r->region->stages.data[s].tensor[0], &dim);
+    return points && dim == axis ? points : 0;
 }
 
 /* Finds the axes that all members share with the root, the axis of its vectors (the last one, or that of blocks if it is shared), and the last
