@@ -1,5 +1,6 @@
 /* Norms, activations and attention as exporters spell them out of small nodes: as few kernels as the rows of the operator table that compute
- * the same, and the same numbers. */
+ * the same, and the same numbers. Kernels are counted on the interp target, which joins whatever one kernel may compute: elsewhere the machine's
+ * cost model decides about joins in doubt, and the two forms may differ by its ties. */
 #include "api/support.h"
 #include "onnx/encode.h"
 
@@ -236,41 +237,63 @@ static dlc_graph *imported(dlc_context *context, const form *f) {
     return g;
 }
 
-/* Runs the graph, which ends; returns the number of its kernels. */
-static int run_graph(dlc_context *context, dlc_graph *g, const ports *p, float *y, int64_t *count) {
+/* The number of the graph's kernels; the graph ends. */
+static int count_kernels(dlc_context *context, dlc_graph *g, const ports *p) {
     dlc_program *program = compile(context, g);
     const int64_t *shapes[INPUTS];
+    char *text;
+    int kernels = 0;
+    for (int i = 0; i < p->count; i++) shapes[i] = p->shape[i];
+    OK(context, dlc_program_dump(program, "regions", shapes, p->rank, p->count, &text));
+    for (const char *at = text; (at = strstr(at, "\nkernel ")); at++) kernels++;
+    kernels += strncmp(text, "kernel ", 7) == 0;
+    dlc_text_free(context, text);
+    dlc_program_destroy(program);
+    return kernels;
+}
+
+/* Runs the graph, which ends; returns the number of elements of y. */
+static int64_t run_graph(dlc_context *context, dlc_graph *g, const ports *p, float *y) {
+    dlc_program *program = compile(context, g);
     const DLTensor *inputs[INPUTS];
     tensor t[INPUTS];
     dlc_output_slot slot = {0};
-    char *text;
-    int kernels = 0;
+    int64_t count = 1;
     for (int i = 0; i < p->count; i++) {
         size_t elements = 1;
         for (int d = 0; d < p->rank[i]; d++) elements *= (size_t)p->shape[i][d];
         float *data = malloc(elements * sizeof *data);
         assert_non_null(data);
         fill(data, elements, (uint32_t)i + 7);
-        shapes[i] = p->shape[i];
         inputs[i] = &make_tensor(&t[i], DLC_F32, data, p->rank[i], p->shape[i])->dl;
     }
-    OK(context, dlc_program_dump(program, "regions", shapes, p->rank, p->count, &text));
-    for (const char *at = text; (at = strstr(at, "\nkernel ")); at++) kernels++;
-    kernels += strncmp(text, "kernel ", 7) == 0;
-    dlc_text_free(context, text);
     OK(context, dlc_run(program, NULL, inputs, p->count, &slot, 1));
     const DLTensor *out = &slot.managed->dl_tensor;
-    *count = 1;
-    for (int d = 0; d < out->ndim; d++) *count *= out->shape[d];
-    assert_true(*count <= ELEMENTS);
-    memcpy(y, out->data, (size_t)*count * sizeof *y);
+    for (int d = 0; d < out->ndim; d++) count *= out->shape[d];
+    assert_true(count <= ELEMENTS);
+    memcpy(y, out->data, (size_t)count * sizeof *y);
     slot.managed->deleter(slot.managed);
     dlc_program_destroy(program);
     for (int i = 0; i < p->count; i++) free(t[i].dl.data);
-    return kernels;
+    return count;
 }
 
-static void test_forms(void **state) {
+static void test_kernels(void **state) {
+    (void)state;
+    dlc_context *interp = open_context("interp", NULL);
+    assert_non_null(interp);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const form *f = &forms[i];
+        const ports p = ports_of(f);
+        const int spelled = count_kernels(interp, imported(interp, f), &p);
+        const int rows = count_kernels(interp, rows_of(interp, f, &p), &p);
+        if (spelled != rows || rows == 0)
+            fail_msg("%s, opset %d: %d kernels, %d by rows", f->name, f->opset, spelled, rows);
+    }
+    dlc_context_destroy(interp);
+}
+
+static void test_numbers(void **state) {
     (void)state;
     static float y[2][ELEMENTS];
     dlc_context *context = open_context("cpu", NULL);
@@ -278,13 +301,9 @@ static void test_forms(void **state) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const form *f = &forms[i];
         const ports p = ports_of(f);
-        int64_t counts[2];
-        const int spelled = run_graph(context, imported(context, f), &p, y[0], &counts[0]);
-        const int rows = run_graph(context, rows_of(context, f, &p), &p, y[1], &counts[1]);
-        if (spelled != rows || rows == 0)
-            fail_msg("%s, opset %d: %d kernels, %d by rows", f->name, f->opset, spelled, rows);
-        assert_int_equal(counts[0], counts[1]);
-        for (int64_t k = 0; k < counts[0]; k++)
+        const int64_t count = run_graph(context, imported(context, f), &p, y[0]);
+        assert_int_equal(run_graph(context, rows_of(context, f, &p), &p, y[1]), count);
+        for (int64_t k = 0; k < count; k++)
             if (!(fabsf(y[0][k] - y[1][k]) <= 2e-5f * (1 + fabsf(y[1][k]))))
                 fail_msg("%s: element %lld is %g, expected %g", f->name, (long long)k, (double)y[0][k],
                          (double)y[1][k]);
@@ -293,6 +312,6 @@ static void test_forms(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kernels), cmocka_unit_test(test_numbers)};
     return cmocka_run_group_tests_name("onnx/spelled", tests, NULL, NULL);
 }
