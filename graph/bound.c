@@ -278,6 +278,63 @@ static double moved_error(const graph_bound_node *b, sampling *s) {
     return 2 * most; /* margin for values between points */
 }
 
+/* Doubles in their order, as integers. */
+static int64_t place_of(double x) {
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits < 0 ? INT64_MIN - bits : bits;
+}
+
+static double number_at(int64_t place) {
+    const int64_t bits = place < 0 ? INT64_MIN - place : place;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static double between(double x, double y, bool floats) {
+    const int64_t a = place_of(x), c = place_of(y);
+    const double middle = number_at((a & c) + ((a ^ c) >> 1));
+    return floats ? middle : floor(middle);
+}
+
+/* Where a function becomes infinite between two points, its results are large: extends the range by the last finite one on the way from the
+ * greatest (least) result to each point, none of whose operands is 0, where it is infinite. A pole at 0 is left out: what is so near is not
+ * among the points. */
+static void reach_infinity(const graph_bound_node *b, const sampling *s, int64_t from, bool up, graph_bound *y) {
+    enum { STEPS = 64 };
+    sampling way = *s;
+    double *infinite[OPERANDS], limit = up ? INFINITY : -INFINITY;
+    way.count = 0;
+    for (int i = 0; i < b->inputs; i++) {
+        way.x[i] = LIB_NEW_ARRAY(b->arena, double, (size_t)s->count);
+        way.moved[i] = LIB_NEW_ARRAY(b->arena, double, (size_t)s->count);
+        infinite[i] = LIB_NEW_ARRAY(b->arena, double, (size_t)s->count);
+    }
+    for (int64_t k = 0; k < s->count; k++) {
+        bool regular = s->y[k] == limit;
+        for (int i = 0; i < b->inputs; i++) regular &= isfinite(s->x[i][k]) && s->x[i][k] != 0;
+        for (int i = 0; i < b->inputs && regular; i++) {
+            way.x[i][way.count] = s->x[i][from];
+            infinite[i][way.count] = s->x[i][k];
+        }
+        way.count += regular;
+    }
+    way.y = LIB_NEW_ARRAY(b->arena, double, (size_t)way.count + 1);
+    for (int step = 0; step < STEPS && way.count > 0; step++) {
+        for (int i = 0; i < b->inputs; i++) {
+            const bool floats = lib_dtype_is_float(graph_bound_shape(b, i)->dtype);
+            for (int64_t k = 0; k < way.count; k++) way.moved[i][k] = between(way.x[i][k], infinite[i][k], floats);
+        }
+        evaluate(b, &way, way.moved, way.y, false);
+        for (int64_t k = 0; k < way.count; k++) {
+            const bool finite = isfinite(way.y[k]);
+            if (finite) y->low = fmin(y->low, way.y[k]), y->high = fmax(y->high, way.y[k]);
+            for (int i = 0; i < b->inputs; i++) *(finite ? &way.x[i][k] : &infinite[i][k]) = way.moved[i][k];
+        }
+    }
+}
+
 /* If the minimum or maximum is not at an end of the ranges, there may be a more extreme value between points. */
 static void set_range(const graph_bound_node *b, const sampling *s, graph_bound *y) {
     int64_t low = -1, high = -1;
@@ -297,6 +354,7 @@ static void set_range(const graph_bound_node *b, const sampling *s, graph_bound 
     }
     if (!low_at_end) y->low = y->low >= 0 ? fmax(0, y->low - step) : y->low - step;
     if (!high_at_end) y->high = y->high <= 0 ? fmin(0, y->high + step) : y->high + step;
+    if (low >= 0) reach_infinity(b, s, low, false, y), reach_infinity(b, s, high, true, y);
 }
 
 static bool is_enumerated(const graph_bound_node *b, const sampling *s) {

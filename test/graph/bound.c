@@ -146,6 +146,21 @@ static void ranges_are_intervals(void **state) {
     assert_true(y.low <= -1e9 - 4 && y.low > -2e9 && y.high < 2e9);
 }
 
+/* Results between the last point where a function is finite and the first where it is infinite, which are far apart. */
+static void ranges_reach_infinity(void **state) {
+    (void)state;
+    const double largest = graph_bound_largest(DLC_F32);
+    assert_true(unary("exp10", 0, 0x1p64, 0).high == largest);
+    assert_true(unary("exp", -1, 3e38, 0).high == largest);
+    graph_bound y = unary("log1p", -1, 1e6, 0);
+    assert_true(y.low < -36 && y.low > -50 && y.high < 15);
+    y = unary("atanh", -2, 2, 0);
+    assert_true(y.low < -18 && y.low > -30 && y.high > 18 && y.high < 30);
+    const dlc_dtype dtypes[] = {DLC_F32, DLC_F32};
+    assert_true(bound_of("pow", dtypes, (const graph_bound[]){range(8, 12, 0), range(0, 1e15, 0)}).high == largest);
+    assert_true(unary("log", 0, 1, 0).low > -100); /* a pole at 0 is left out */
+}
+
 static void sums_add_errors(void **state) {
     (void)state;
     assert_true(unary("reduce_sum", -1, 1, 1e-6).error >= SIZE * 1e-6);
@@ -159,6 +174,7 @@ static void sums_add_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_map_has_a_bound), cmocka_unit_test(jumps_have_none),
-                                       cmocka_unit_test(ranges_are_intervals), cmocka_unit_test(sums_add_errors)};
+                                       cmocka_unit_test(ranges_are_intervals), cmocka_unit_test(ranges_reach_infinity),
+                                       cmocka_unit_test(sums_add_errors)};
     return cmocka_run_group_tests_name("graph/bound", tests, NULL, NULL);
 }
