@@ -111,6 +111,25 @@ double graph_bound_terms(const graph_bound_node *b) {
     return terms;
 }
 
+/* Is the operand the result of arithmetic, not only moved elements of an input or a constant? */
+static bool is_computed(const graph_bound_node *b, int operand) {
+    graph_id value = b->node->input[operand];
+    while (value) {
+        const graph_node *node = &b->g->nodes.data[b->g->values.data[value].node];
+        if (node->op->class_ != GRAPH_INJECTIVE) return node->op->class_ != GRAPH_SOURCE;
+        value = node->input[0];
+    }
+    return false;
+}
+
+/* May a sum leave out products with zeros that a choice by positions made, although infinities or NaN are multiplied by them
+ * (no_excess_precision of dlc_compile_options)? */
+static bool may_skip_special(const graph_bound_node *b, bool special) {
+    bool computed = false;
+    for (int i = 0; i < b->inputs; i++) computed = computed || is_computed(b, i);
+    return b->excess && special && computed;
+}
+
 /* Roundings of partial sums add up like about sqrt(terms) of them, each relative to at most terms * magnitude. */
 graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double magnitude, double error, bool special,
                                bool integral) {
@@ -126,7 +145,8 @@ graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double m
     const bool narrow = lib_dtype_is_narrow_float(dtype);
     y.integral = integral && most <= exact && (!narrow || most <= 2 / graph_bound_epsilon(dtype, false));
     if (error == 0 && (terms <= 1 || (integral && most <= exact))) return y;
-    if (most > graph_bound_largest(dtype) / 4 || isnan(most) || (error > 0 && special)) {
+    if (most > graph_bound_largest(dtype) / 4 || isnan(most) || (error > 0 && special) ||
+        may_skip_special(b, special)) {
         y.error = INFINITY;
         return y;
     }
