@@ -212,6 +212,8 @@ int64_t rules_known_extent(const rules *r, const tir_axis *axis);
 /* The extent; of a varying one that for which fixed costs, relative to those of the points, are what they are on average over the range: a
  * fifth of the largest possible, at least 4. */
 int64_t rules_usual_extent(const rules *r, const tir_axis *axis);
+/* Bytes of the tensor; a varying extent counts as 4,096. */
+double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 /* Elements of a block, if the tensor's layout has blocks of a dimension (*dim) innermost; else 0. */
 int64_t rules_innermost_block(const rules *r, uint32_t tensor, int *dim);
 /* Can the stage's value be kept in registers with vectors along v? False if its layout has blocks along another axis: each point would take

@@ -258,6 +258,15 @@ int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count)
     return most;
 }
 
+double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
+    double bytes = (double)lib_dtype_size(tensor->dtype);
+    for (int d = 0; d < tensor->rank; d++) {
+        int64_t extent = 0;
+        bytes *= tir_is_const(r->region->pool, tensor->extent[d], &extent) ? (double)extent : 4096;
+    }
+    return bytes;
+}
+
 int64_t rules_innermost_block(const rules *r, uint32_t tensor, int *dim) {
     const tir_layout *layout = &r->region->tensors.data[tensor].layout;
     if (tir_layout_is_identity(layout)) return 0;

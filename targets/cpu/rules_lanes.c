@@ -524,6 +524,37 @@ static bool find_loops(lanes_loops *l, rules *r, int root, const int *members, i
     return l->v >= 0 && (t->u < 0 || l->u >= 0) && (sums == root || r->group[sums].owner == root);
 }
 
+/* The operands of the partial sums: of the rows along u, and of what the tile's columns read; false: there is no axis u, or they are not two. */
+static bool find_operands(const lanes_loops *l, rules_access *rows, rules_access *columns) {
+    rules_access access[RULES_ACCESSES];
+    if (l->u < 0 || rules_accesses(l->r, l->part, access, RULES_ACCESSES) != 2) return false;
+    const bool second = access[0].stride[l->tile->u] == 0;
+    *rows = access[second], *columns = access[!second];
+    return rows->stride[l->tile->u] != 0 && columns->stride[l->tile->u] == 0;
+}
+
+/* Is the root's axis one along which the rows do not change (channels of an image and rows of the window, if results are its taps)? */
+static bool repeats_rows(const lanes_loops *l, const rules_access *rows, int axis) {
+    const int mine = rules_axis_labelled(l->r, l->part, axis);
+    return axis != l->u && axis != l->v && mine >= 0 && rows->stride[mine] == 0;
+}
+
+/* Should the loop over tiles of rows be outside of those over axes along which they do not change? The operand whose loops are inside is
+ * streamed again for each iteration outside, if it exceeds L2. */
+static bool rows_outside(const lanes_loops *l, rules_access *rows) {
+    rules_access columns;
+    double repeats = 1;
+    if (!find_operands(l, rows, &columns)) return false;
+    for (int a = 0; a < l->top->space; a++)
+        if (repeats_rows(l, rows, a)) repeats *= (double)rules_known_extent(l->r, &l->top->axis[a]);
+    const double near = l->r->machine->rates.kept * (double)l->r->machine->l2;
+    const double tiles = (double)ceiling(rules_stored_extent(l->r, l->root, l->u), l->tile->mr);
+    const double of_rows = rules_tensor_bytes(l->r, &l->r->region->tensors.data[rows->tensor]);
+    const double of_columns = rules_tensor_bytes(l->r, &l->r->region->tensors.data[columns.tensor]);
+    return of_rows + of_columns * (of_columns > near ? tiles : 1) <
+           of_columns + of_rows * (of_rows > near ? repeats : 1);
+}
+
 /* Writes the loops of the root. */
 static void order_root(lanes_loops *l) {
     rules *r = l->r;
@@ -531,9 +562,13 @@ static void order_root(lanes_loops *l) {
     const rules_lanes_tile *t = l->tile;
     lib_text_init(&l->order, r->arena);
     lib_text_init(&l->parallel, r->arena);
+    rules_access rows;
+    const bool outside = rows_outside(l, &rows);
     for (int a = 0; a < top->space; a++)
-        if (a != l->u && a != l->v) add_loop(l, top->axis[a].name, true);
-    const char *ui = t->u_outside ? split_axis(l, l->u, t->mr, "u_o", "u_i") : NULL;
+        if (a != l->u && a != l->v && !(outside && repeats_rows(l, &rows, a))) add_loop(l, top->axis[a].name, true);
+    const char *ui = t->u_outside || outside ? split_axis(l, l->u, t->mr, "u_o", "u_i") : NULL;
+    for (int a = 0; a < top->space && outside; a++)
+        if (repeats_rows(l, &rows, a)) add_loop(l, top->axis[a].name, true);
     const char *vi = split_axis(l, l->v, t->nr, "v_o", "v_i");
     if (l->u >= 0 && !ui) ui = split_axis(l, l->u, t->mr, "u_o", "u_i");
     if (!l->last) { /* the tile covers everything: a loop of one iteration to attach at */

@@ -204,7 +204,6 @@ void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
  * one point of every space axis). */
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
-double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 
 /* rules_transposed.c: maps in vectors across the lanes of a contraction's tile */
 /* If the maps around the contraction load and store only tensors that are contiguous along u, across the lanes of its tile, and several of

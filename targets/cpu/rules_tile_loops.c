@@ -60,15 +60,6 @@ static bool is_outside_panels(rules *r, int main, const rules_tile_shape *t, int
     return outside;
 }
 
-double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
-    double bytes = (double)lib_dtype_size(tensor->dtype);
-    for (int d = 0; d < tensor->rank; d++) {
-        int64_t extent = 0;
-        bytes *= tir_is_const(r->region->pool, tensor->extent[d], &extent) ? (double)extent : 4096;
-    }
-    return bytes;
-}
-
 /* Of a contraction: should the loop over panels be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once,
  * and the panels once per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it
  * exceeds L2. */
@@ -128,27 +119,32 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
-/* Bytes that `lanes` contiguous results of the owner move between main memory and the core: each result is read, as a part of its line, and
- * written, and the owner loads values at the same positions (a bias or a residual, but not the sums, which are in registers). 0: the owner's
- * results and these operands together fit in L3. */
-static double moved_bytes(rules *r, int owner, int main, int v, int64_t lanes) {
+/* The owner's results and the operands that it loads at their positions along axis v (a residual, or the weights of an update; not the sums,
+ * which are in registers). */
+typedef struct tile_results {
+    /* of all of them; of those at one position that move, a result being read, as a part of its line, and written */
+    double bytes, moved;
+} tile_results;
+
+static tile_results results_of(rules *r, int owner, int main, int v) {
     const tir_stage *stage = &r->region->stages.data[owner];
     const tir_tensor *sums = &r->region->tensors.data[r->region->stages.data[main].tensor[0]];
+    const int64_t stride = rules_store_stride(r, owner, v);
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, owner, access, RULES_ACCESSES);
-    double all = 0, moved = 0;
+    tile_results found = {0};
     for (int i = 0; i < stage->count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[i]];
-        all += rules_tensor_bytes(r, tensor);
-        moved += 2 * (double)lib_dtype_size(tensor->dtype) * (double)lanes;
+        found.bytes += rules_tensor_bytes(r, tensor);
+        found.moved += 2 * (double)lib_dtype_size(tensor->dtype);
     }
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        if (tensor == sums || access[i].stride[v] != 1) continue;
-        all += rules_tensor_bytes(r, tensor);
-        moved += (double)lib_dtype_size(tensor->dtype) * (double)lanes;
+        if (tensor == sums || access[i].stride[v] != stride) continue;
+        found.bytes += rules_tensor_bytes(r, tensor);
+        found.moved += (double)lib_dtype_size(tensor->dtype);
     }
-    return all > (double)r->machine->l3 ? moved : 0;
+    return found;
 }
 
 /* Should the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand,
@@ -163,8 +159,9 @@ static bool streams_results(rules *r, int owner, int main, const rules_tile_shap
     const tir_rates *rates = &r->machine->rates;
     const double operand = rules_slice_bytes(r, main, t, true, t->v), near = (double)r->machine->l2 / 2;
     const double panel = rules_slice_bytes(r, main, t, true, -1) * (double)t->nr * (1 - near / operand);
-    const double moved = moved_bytes(r, owner, main, v, t->nr) * (double)t->mr;
-    return operand <= (double)r->machine->l3 / 2 &&
+    const tile_results results = results_of(r, owner, main, v);
+    const double moved = results.moved * (double)t->nr * (double)t->mr;
+    return results.bytes > (double)r->machine->l3 && operand <= (double)r->machine->l3 / 2 &&
            panel / rates->bandwidth[2] < moved / rates->distant[3] - moved / rates->bandwidth[3];
 }
 
@@ -175,11 +172,34 @@ static bool rows_share_sets(rules *r, int owner, int u) {
     return stride > 0 && stride * (int64_t)lib_dtype_size(results->dtype) % r->machine->page == 0;
 }
 
-/* The order of the loops over panels and over rows. */
-typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST } walk;
+/* Do results along the owner's axis share cache lines, which results along the tile's columns and rows do not (the taps of a gradient of
+ * weights)? If its loop is outside of the loops over tiles, each of its iterations moves the same lines, from beyond L2 if they exceed it. */
+static bool is_between_columns(rules *r, int owner, int v, int u, int axis) {
+    const tir_stage *stage = &r->region->stages.data[owner];
+    const int64_t columns = rules_store_stride(r, owner, v), rows = u < 0 ? columns : rules_store_stride(r, owner, u);
+    const int64_t stride = rules_store_stride(r, owner, axis),
+                  size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    if (axis == v || axis == u || columns == RULES_IRREGULAR || rows == RULES_IRREGULAR) return false;
+    return stride > 0 && stride < r->machine->line / size && stride < columns && stride < rows &&
+           rules_known_extent(r, &stage->axis[axis]) > 1;
+}
+
+static bool has_between_columns(rules *r, int owner, int v, int u) {
+    bool found = false;
+    for (int a = 0; a < r->region->stages.data[owner].space; a++)
+        found = found || is_between_columns(r, owner, v, u, a);
+    return found;
+}
+
+/* The order of the loops over panels and over rows. Between last: loops over axes whose results are
+ * between a tile's columns are inside of both. */
+typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST, WALK_BETWEEN_LAST, WALKS } walk;
 
 static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t, int v, int u, int64_t n, int64_t m) {
-    static const char *const orders[] = {"panels_first", "panels_inside", "rows_first"};
+    static const char *const orders[WALKS] = {"panels_first", "panels_inside", "rows_first", "between_last"};
+    const char *words[WALKS];
+    walk walks[WALKS];
+    int count = 0, chosen = 0;
     const tir_stage *top = &r->region->stages.data[owner];
     const bool contraction = rules_is_contraction(r, main), many = u >= 0 && (m < 0 || m > t->mr);
     const bool may = many && (t->separate ? separate_first(r, top, v, u) : !has_row_versions(r, main, t));
@@ -191,10 +211,17 @@ static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t
     else if (contraction && panels_inside(r, top, main, t, v, u, (n + t->nr - 1) / t->nr))
         best = WALK_PANELS_INSIDE;
     if (!contraction) return best;
-    if (streamed && best != WALK_ROWS_FIRST)
-        tir_doubt(r->schedule, r->region->stages.data[main].name, "walk", orders[WALK_ROWS_FIRST]);
-    return (walk)tir_choose_word(r->schedule, r->region->stages.data[main].name, "walk", may ? 3 : 2, orders,
-                                 (int)best);
+    const char *name = r->region->stages.data[main].name;
+    const bool between = has_between_columns(r, owner, v, u);
+    if (streamed && best != WALK_ROWS_FIRST) tir_doubt(r->schedule, name, "walk", orders[WALK_ROWS_FIRST]);
+    if (between && results_of(r, owner, main, v).bytes > (double)r->machine->l2) best = WALK_BETWEEN_LAST;
+    for (int w = 0; w < WALKS; w++) {
+        if ((w == WALK_ROWS_FIRST && !may) || (w == WALK_BETWEEN_LAST && !between)) continue;
+        if (w == (int)best) chosen = count;
+        words[count] = orders[w];
+        walks[count++] = (walk)w;
+    }
+    return walks[tir_choose_word(r->schedule, name, "walk", count, words, chosen)];
 }
 
 static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
@@ -479,7 +506,7 @@ static void choose_order(tile_loops *l) {
     l->panels = rules_panels_of(r, r->region->stages.data[l->main].name);
     if (l->panels || !l->vo) return;
     l->walk = choose_walk(r, l->number, l->main, t, l->v, l->u, l->n, l->m);
-    if (l->walk != WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
+    if (l->walk < WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
 }
 
 static void split_rows(tile_loops *l) {
@@ -502,6 +529,11 @@ static void add_loop(tile_loops *l, const char *loop, bool parallel) {
     l->last = loop;
 }
 
+/* Does the loop over the axis belong inside of the loops over tiles? */
+static bool is_last(const tile_loops *l, int axis) {
+    return l->walk == WALK_BETWEEN_LAST && is_between_columns(l->r, l->number, l->v, l->u, axis);
+}
+
 /* Is the loop over tiles of separate rows outside of that over another axis, in the order of the axes in memory? Rows that are distant
  * then are as many streams, which the tiles follow. */
 static bool has_distant_rows(const tile_loops *l) {
@@ -518,23 +550,27 @@ static void add_outer_loops(tile_loops *l) {
     for (int round = 0; round < 2; round++) {
         for (int a = 0; a < l->owner->space; a++) {
             if (round == 0 && a == l->u && has_distant_rows(l)) add_loop(l, l->uo, true);
-            if (a == l->v || a == l->u || (place && (place->prefix_axes >> a & 1))) continue;
+            if (a == l->v || a == l->u || is_last(l, a) || (place && (place->prefix_axes >> a & 1))) continue;
             const char *loop = place && a == place->block_axis ? place->block_loop : l->owner->axis[a].name;
             if (is_outside_panels(l->r, l->main, &l->tile, l->v, a) == (round == 0)) add_loop(l, loop, !place);
         }
         if (round == 0 && l->block) add_loop(l, "u_b", !place);
-        const bool here = l->walk == (round == 0 ? WALK_PANELS_FIRST : WALK_PANELS_INSIDE);
+        const bool first = l->walk == WALK_PANELS_FIRST || l->walk == WALK_BETWEEN_LAST;
+        const bool here = round == 0 ? first : l->walk == WALK_PANELS_INSIDE;
         if (here && l->vo) add_loop(l, l->vo, !place);
     }
 }
 
-/* Adds the loops over tiles of rows, and over panels if rows are first. */
+/* Adds the loops over tiles of rows, over panels if rows are first, and those inside of both. */
 static void add_tile_loops(tile_loops *l) {
     const rules_tile_shape *t = &l->tile;
     const bool first = l->walk == WALK_ROWS_FIRST;
+    const bool last = l->walk == WALK_BETWEEN_LAST && !has_row_versions(l->r, l->main, t);
     const int threads = l->r->threads;
     if (l->uo && !has_distant_rows(l))
-        add_loop(l, l->uo, !l->place && ((first && !t->separate) || !l->parallel.length));
+        add_loop(l, l->uo, !l->place && (((first || last) && !t->separate) || !l->parallel.length));
+    for (int a = 0; a < l->owner->space; a++)
+        if (is_last(l, a)) add_loop(l, l->owner->axis[a].name, false);
     if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);
 }
 
