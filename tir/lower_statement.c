@@ -100,24 +100,30 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-/* The end c of the term `a + rest < b`, as a < c; 0: the term is not linear in a. */
-static tir_expr end_of(const tir_lowering *l, tir_expr term, tir_expr a) {
-    const tir_expr left = tir_operand(l->pool, term, 0), right = tir_operand(l->pool, term, 1);
-    if (left == a) return right;
-    if (tir_dtype_of(l->pool, a) != TIR_INDEX || !tir_uses(l->pool, left, a)) return 0;
-    const tir_expr end = tir_sub(l->pool, right, tir_sub(l->pool, left, a));
-    return tir_uses(l->pool, end, a) ? 0 : end;
+/* Is the expression linear in a, and grows with it? */
+static bool grows_with(const tir_lowering *l, tir_expr e, tir_expr a) {
+    const tir_expr next = tir_add(l->pool, a, tir_index(l->pool, 1));
+    int64_t slope;
+    return e == a ||
+           (tir_dtype_of(l->pool, a) == TIR_INDEX && tir_uses(l->pool, e, a) &&
+            tir_is_const(l->pool, tir_sub(l->pool, tir_substitute(l->pool, e, 1, &a, &next), e), &slope) && slope > 0);
 }
 
-/* Is the term implied by a known condition a < c, since it says a < b with c <= b? */
+static bool is_less(const tir_lowering *l, tir_expr term) {
+    return tir_op_of(l->pool, term) == TIR_LT && tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) == TIR_INDEX;
+}
+
+/* Is the term, e < b, implied by a known condition a < c: does it hold for the greatest a, c - 1? */
 static bool is_implied(const tir_lowering *l, tir_expr term) {
-    if (tir_op_of(l->pool, term) != TIR_LT || tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) != TIR_INDEX)
-        return false;
+    if (!is_less(l, term)) return false;
+    const tir_expr left = tir_operand(l->pool, term, 0), right = tir_operand(l->pool, term, 1);
     for (int i = 0; i < l->known_count; i++) {
-        if (tir_op_of(l->pool, l->known[i]) != TIR_LT) continue;
-        const tir_expr end = end_of(l, term, tir_operand(l->pool, l->known[i], 0));
-        if (end && tir_prove(l->pool, tir_le(l->pool, tir_operand(l->pool, l->known[i], 1), end)) == TIR_YES)
-            return true;
+        if (!is_less(l, l->known[i])) continue;
+        const tir_expr a = tir_operand(l->pool, l->known[i], 0);
+        const tir_expr greatest = tir_sub(l->pool, tir_operand(l->pool, l->known[i], 1), tir_index(l->pool, 1));
+        if (tir_uses(l->pool, right, a) || !grows_with(l, left, a)) continue;
+        const tir_expr most = tir_substitute(l->pool, left, 1, &a, &greatest);
+        if (tir_prove(l->pool, tir_lt(l->pool, most, right)) == TIR_YES) return true;
     }
     return false;
 }
