@@ -214,6 +214,8 @@ int64_t rules_known_extent(const rules *r, const tir_axis *axis);
 int64_t rules_usual_extent(const rules *r, const tir_axis *axis);
 /* Bytes of the tensor; a varying extent counts as 4,096. */
 double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
+/* Does a window, with the result's axis as its taps, slide over more points of the operand along the reduction axis? */
+bool rules_taps_slide(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
 /* Elements of a block, if the tensor's layout has blocks of a dimension (*dim) innermost; else 0. */
 int64_t rules_innermost_block(const rules *r, uint32_t tensor, int *dim);
 /* Can the stage's value be kept in registers with vectors along v? False if its layout has blocks along another axis: each point would take

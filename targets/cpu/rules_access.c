@@ -258,6 +258,11 @@ int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count)
     return most;
 }
 
+bool rules_taps_slide(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
+    return tir_shares_dimension(r->region, stage, access, axis, reduction) &&
+           rules_usual_extent(r, &stage->axis[axis]) < rules_usual_extent(r, &stage->axis[reduction]);
+}
+
 double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     double bytes = (double)lib_dtype_size(tensor->dtype);
     for (int d = 0; d < tensor->rank; d++) {

@@ -1,7 +1,8 @@
 /* Contractions whose vector operand is streamed from beyond L2. Without prefetches, the first row of tiles would stall on all loads of a
  * panel, the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads evenly.
  * If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps before
- * the next block, adding to sums that stay in L2. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
+ * the next block, adding to sums that stay in L2; so it is, tile by tile, if a tile's operands exceed L2, which the taps of a gradient of weights
+ * read again. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
  * are too few rows to hide its latency, each step prefetches the same panel one page ahead, because the hardware prefetcher stops at page
  * boundaries. If at most three tiles share an operand that is not packed, each step prefetches the operand's next columns. */
 #include "targets/cpu/rules_tile.h"
@@ -239,8 +240,35 @@ static bool stands_alone(const rules *r, int s) {
            rules_pointwise(r, s);
 }
 
-/* Into how many blocks the reduction's first axis is cut, so that sums of a panel stay in a part of L2; 0: it is not cut. */
-static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
+/* Points of the result's axes, except those of the tile, that are taps of a window: they read the same operands, shifted. */
+static double count_taps(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
+                         int count) {
+    double taps = 1;
+    for (int a = 0; a < stage->space; a++) {
+        bool tap = false;
+        for (int i = 0; i < count && a != t->v && a != t->u; i++)
+            for (int k = stage->space; k < stage->space + stage->reduce; k++)
+                tap = tap || rules_taps_slide(r, stage, &access[i], a, k);
+        if (tap) taps *= (double)rules_extent(r, &stage->axis[a]);
+    }
+    return taps;
+}
+
+/* Bytes of the operands that one tile reads for all taps: a panel, and rows of the others. */
+static double tile_bytes(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
+                         int count, double panel) {
+    double bytes = panel;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[t->v] == 0 && access[i].stride[t->u] != 0)
+            bytes += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]) * (double)t->mr /
+                     (double)rules_extent(r, &stage->axis[t->u]);
+    return bytes;
+}
+
+/* Into how many blocks the reduction's first axis is cut; 0: it is not cut. Either sums of a panel stay in a part of L2, or, for the taps of a
+ * gradient of weights (*by_tile), a block of what a tile reads. */
+static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *by_tile) {
+    const double TAPS = 4; /* the least number of taps that read a block again */
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
@@ -252,23 +280,32 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
         if (rules_extent(r, &stage->axis[a]) < 0) return 0;
     if (panels < 0 || (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[axis].var)))
         return 0;
+    const int64_t columns = rules_extent(r, &stage->axis[t->v]), steps = rules_extent(r, &stage->axis[axis]);
     double l2 = (double)r->machine->l2, panel = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    *by_tile = count_taps(r, stage, t, access, count) >= TAPS;
+    if (*by_tile) {
+        const double bytes = tile_bytes(r, stage, t, access, count, panel), near = r->machine->rates.kept * l2;
+        const int64_t blocks = bytes > near ? count_blocks(steps, bytes, 8 * l2) : 0;
+        return blocks <= steps ? blocks : 0;
+    }
     bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > r->machine->rates.kept * l2 &&
                rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
-    if (!cut || rules_extent(r, &stage->axis[t->v]) < FEWEST_PANELS * t->nr) return 0;
-    return count_blocks(rules_extent(r, &stage->axis[axis]), panel, l2);
+    if (!cut || columns < FEWEST_PANELS * t->nr) return 0;
+    return count_blocks(steps, panel, l2);
 }
 
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t) {
     int s = rules_stage_named(r, contraction);
-    int64_t blocks = choose_blocks(r, s, t);
+    bool by_tile;
+    int64_t blocks = choose_blocks(r, s, t, &by_tile);
     if (!blocks) return;
     const tir_stage *stage = &r->region->stages.data[s];
     rules_cut *b = LIB_NEW(r->arena, rules_cut);
-    *b = (rules_cut){.sums = contraction, .part = rules_fresh_name(r, contraction, "_b"), .tile = *t};
+    *b = (rules_cut){
+        .sums = contraction, .part = rules_fresh_name(r, contraction, "_b"), .tile = *t, .by_tile = by_tile};
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     b->panels = r->region->tensors.data[access[panels_of(r, s, t, access, count)].tensor].name;
@@ -288,13 +325,21 @@ static const rules_cut *blocks_of(const rules *r, int root) {
     return NULL;
 }
 
-/* Attaches the sums over blocks, with loops over blocks and tiles, and in each tile the sum of one block, in registers. */
-static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *vo) {
+/* Splits the stage's axis u into tiles of rows, if it has more; returns the loop inside of a tile. */
+static const char *split_rows(rules *r, const tir_stage *stage, int u, int64_t rows) {
+    const char *name = stage->axis[u].name;
+    if (rules_extent(r, &stage->axis[u]) <= rows) return name;
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", stage->name, name, (long long)rows);
+    return "u_i";
+}
+
+/* Attaches the sums over blocks at the owner's loop, with loops over blocks and tiles, and in each tile the sum of one block, in registers. */
+static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *loop) {
     const rules_tile_shape *t = &b->tile;
     int s = rules_stage_named(r, b->sums), part = rules_stage_named(r, b->part);
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->name, *ui = stage->axis[t->u].name, *vi = stage->axis[t->v].name, *last = "block";
-    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, vo);
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s local", name);
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -304,17 +349,17 @@ static void add_blocks(rules *r, const rules_cut *b, const char *owner, const ch
         last = stage->axis[a].name;
         lib_text_format(&order, " %s", last);
     }
-    if (rules_extent(r, &stage->axis[t->u]) > t->mr) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, ui, (long long)t->mr);
+    if (!b->by_tile && rules_extent(r, &stage->axis[t->u]) > t->mr) {
+        ui = split_rows(r, stage, t->u, t->mr);
         lib_text_format(&order, " u_o");
         last = "u_o";
-        ui = "u_i";
     }
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data, ui, vi);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     rules_attach_reduction(r, part, name, last, r->group[s].label[t->v], r->group[s].label[t->u], t);
-    tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.block+1 L2 shared", b->panels, b->part, name);
+    if (!b->by_tile)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.block+1 L2 shared", b->panels, b->part, name);
 }
 
 bool rules_cut_loops(rules *r, int root) {
@@ -323,22 +368,17 @@ bool rules_cut_loops(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     const rules_group *group = &r->group[rules_stage_named(r, b->sums)];
     int v = group->label[b->tile.v], u = group->label[b->tile.u];
-    const char *ui = top->axis[u].name;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < top->space; a++)
-        if (a != v && a != u) lib_text_format(&order, " %s", top->axis[a].name);
+    const bool rows = rules_extent(r, &top->axis[u]) > b->tile.mr;
+    const char *others = tir_loops_but(r->arena, top, tir_axis_bit(u) | tir_axis_bit(v)), *u_o = rows ? " u_o" : "";
     tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", top->name, top->axis[v].name,
                      (long long)b->tile.nr);
-    if (rules_extent(r, &top->axis[u]) > b->tile.mr) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", top->name, ui, (long long)b->tile.mr);
-        lib_text_format(&order, " u_o");
-        ui = "u_i";
-    }
-    tir_schedule_add(r->schedule, "order %s: v_o%s %s v_i", top->name, order.length ? order.data : "", ui);
+    const char *ui = split_rows(r, top, u, b->tile.mr);
+    tir_schedule_add(r->schedule, "order %s: v_o%s%s %s v_i", top->name, b->by_tile ? u_o : others,
+                     b->by_tile ? others : u_o, ui);
     tir_schedule_add(r->schedule, "par %s.v_o", top->name);
+    if (b->by_tile && rows) tir_schedule_add(r->schedule, "par %s.u_o", top->name);
     tir_schedule_add(r->schedule, "unroll %s.%s", top->name, ui);
     tir_schedule_add(r->schedule, "vec %s.v_i", top->name);
-    add_blocks(r, b, top->name, "v_o");
+    add_blocks(r, b, top->name, b->by_tile && rows ? "u_o" : "v_o");
     return true;
 }

@@ -73,7 +73,7 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
 }
 
 /* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile
- * loop is the outer one, otherwise once for each tile of the other operand. */
+ * loop is the outer one and what a tile reads of it stays in L2, otherwise once for each tile of the other operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
     double near = r->machine->rates.kept * (double)r->machine->l2;
@@ -84,8 +84,9 @@ static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, i
                            : 0;
     }
     double u_from_l3 = u > near ? u : 0, v_from_l3 = v > near ? v : 0;
-    double outside = u_from_l3 + v_from_l3 * (double)ceiling(p->m, mr),
-           inside = v_from_l3 + u_from_l3 * (double)ceiling(p->n, nr);
+    const double u_tiles = (double)ceiling(p->m, mr), v_tiles = (double)ceiling(p->n, nr);
+    double outside = u_from_l3 * ((double)mr * row > near ? v_tiles : 1) + v_from_l3 * u_tiles,
+           inside = v_from_l3 * ((double)nr * row > near ? u_tiles : 1) + u_from_l3 * v_tiles;
     *u_outside = p->m > 1 && outside < inside;
     return (*u_outside ? outside : inside) / r->machine->rates.bandwidth[2];
 }
@@ -159,21 +160,15 @@ static bool is_regular(const rules *r, const rules_access *access, const tir_sta
            tir_plain_dimension(r->region, access, stage->axis[axis].var) >= 0;
 }
 
-/* Does a window, with the result's axis as its taps, slide over more points of the operand along the reduction axis? */
-static bool taps_slide(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
-    return tir_shares_dimension(r->region, stage, access, axis, reduction) &&
-           rules_usual_extent(r, &stage->axis[axis]) < rules_usual_extent(r, &stage->axis[reduction]);
-}
-
 static bool slides_along(const rules *r, const tir_stage *stage, const rules_access *access, int reduction) {
     for (int a = 0; a < stage->space; a++)
-        if (taps_slide(r, stage, access, a, reduction)) return true;
+        if (rules_taps_slide(r, stage, access, a, reduction)) return true;
     return false;
 }
 
 static bool is_tap(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
     for (int k = stage->space; k < stage->space + stage->reduce; k++)
-        if (taps_slide(r, stage, access, axis, k)) return true;
+        if (rules_taps_slide(r, stage, access, axis, k)) return true;
     return false;
 }
 

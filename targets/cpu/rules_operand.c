@@ -228,11 +228,21 @@ static bool is_plain_input(const tir_tensor *tensor) {
     return tensor->stage < 0 && !tensor->constant && !tensor->output && tir_layout_is_identity(&tensor->layout);
 }
 
-/* The reduction axis whose steps are distant in the operand's memory and that alone indexes a dimension, *dim; -1: none. */
+/* Do steps along the reduction's axis read whole lines of the operand? */
+static bool uses_lines_up(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
+    const double bytes = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype);
+    const double step = bytes * (double)access->stride[axis], line = (double)r->machine->line;
+    return access->stride[axis] > 0 && step < line && step * (double)rules_extent(r, &stage->axis[axis]) >= line;
+}
+
+/* The reduction axis whose steps are distant in the operand's memory and that alone indexes a dimension, *dim; -1: none, or other steps read
+ * whole lines. */
 static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_access *access, int *dim) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     double size = (double)lib_dtype_size(tensor->dtype);
     int found = -1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (access->stride[a] != RULES_IRREGULAR && uses_lines_up(r, stage, access, a)) return -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         if (access->stride[a] == RULES_IRREGULAR || (double)access->stride[a] * size < (double)LONG_ROW) continue;
         for (int d = 0; d < tensor->rank; d++)

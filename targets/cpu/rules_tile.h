@@ -137,6 +137,8 @@ struct rules_cut {
     /* the vector operand */
     const char *panels;
     rules_tile_shape tile;
+    /* the loops over blocks are inside of those over tiles of rows: the other axes of the result read a block of both operands again */
+    bool by_tile;
 };
 
 enum { RULES_CLOSE = 4 }; /* largest stride, in elements, that a few loads and shuffles still gather */
