@@ -437,7 +437,7 @@ static void end_phase(tir_lowering *l, int s) {
     l->scalars.count = 0;
 }
 
-static int root_of(tir_lowering *l, int s) {
+int tir_lower_root(tir_lowering *l, int s) {
     while (tir_plan_of(l, s)->at_stage >= 0) s = tir_plan_of(l, s)->at_stage;
     return s;
 }
@@ -466,7 +466,7 @@ static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr b
 /* Zero-fills the padding that regions of stages attached to a root, or to its folds, do not cover. */
 static void pad(tir_lowering *l, int root) {
     for (int s = 0; s < (int)l->region->stages.count; s++) {
-        if (root_of(l, s) != root || !tir_plan_of(l, s)->unpadded) continue;
+        if (tir_lower_root(l, s) != root || !tir_plan_of(l, s)->unpadded) continue;
         for (int c = 0; c < tir_stage_of(l, s)->count; c++) {
             const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[c]];
             for (int a = 0; a < t->rank; a++) {
@@ -486,7 +486,7 @@ static bool is_empty(tir_lowering *l, int root) {
         if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) empty = true;
     }
     for (int s = 0; s < (int)l->region->stages.count && empty; s++) {
-        if (root_of(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s))
+        if (tir_lower_root(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s))
             empty = false;
     }
     return empty;
@@ -528,7 +528,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0) continue;
         for (uint32_t q = 0; q < region->stages.count && is_empty(&l, (int)s); q++)
-            l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
+            l.done[q] = l.done[q] || tir_lower_root(&l, (int)q) == (int)s;
         if (l.done[s]) continue;
         l.body = NULL;
         l.cursor = &l.body;
@@ -536,7 +536,8 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         nest(&l, (int)s);
         end_phase(&l, (int)s);
         pad(&l, (int)s);
-        for (uint32_t q = 0; q < region->stages.count; q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
+        for (uint32_t q = 0; q < region->stages.count; q++)
+            l.done[q] = l.done[q] || tir_lower_root(&l, (int)q) == (int)s;
     }
     tir_kernel_place_workspace(l.kernel);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);

@@ -106,6 +106,9 @@ void tir_lower_check_collectives(tir_lowering *l);
 /* lower_sort.c: a line of a sort, at the current point of the free axes */
 void tir_lower_sort(tir_lowering *l, int s);
 
+/* The stage in whose loops s runs, which is attached to none; s itself, if that is s. */
+int tir_lower_root(tir_lowering *l, int s);
+
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);
 void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in kernel-wide memory */

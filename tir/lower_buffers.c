@@ -198,12 +198,20 @@ bool tir_lower_has_home(tir_lowering *l, int s) {
     return false;
 }
 
+/* Does a stage in the loops of another root read stage s? */
+static bool used_by_another_root(tir_lowering *l, int s) {
+    bool used = false;
+    for (int q = 0; q < (int)l->region->stages.count && !used; q++)
+        used = !tir_stage_of(l, q)->removed && tir_lower_root(l, q) != tir_lower_root(l, s) && tir_lower_reads(l, q, s);
+    return used;
+}
+
 /* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root (a fold: only if its state is read
- * outside of the fold) or an attached step that is read outside of its fold. */
+ * outside of the fold), an attached step that is read outside of its fold, or attached and read by another root. */
 void tir_lower_workspace(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     bool attached = tir_plan_of(l, s)->at_stage >= 0;
-    if (attached && (stage->fold < 0 || !used_outside(l, s, stage->fold))) return;
+    if (attached && !(stage->fold < 0 ? used_by_another_root(l, s) : used_outside(l, s, stage->fold))) return;
     if (stage->kind == TIR_FOLD && !used_outside(l, s, s)) return;
     for (int c = 0; c < stage->count; c++) {
         uint32_t t = stage->tensor[c];

@@ -100,29 +100,38 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-/* Is the expression linear in a, and grows with it? */
-static bool grows_with(const tir_lowering *l, tir_expr e, tir_expr a) {
-    const tir_expr next = tir_add(l->pool, a, tir_index(l->pool, 1));
-    int64_t slope;
-    return e == a ||
-           (tir_dtype_of(l->pool, a) == TIR_INDEX && tir_uses(l->pool, e, a) &&
-            tir_is_const(l->pool, tir_sub(l->pool, tir_substitute(l->pool, e, 1, &a, &next), e), &slope) && slope > 0);
+static int64_t coefficient_of(const tir_term *terms, int count, tir_expr atom) {
+    for (int i = 0; i < count; i++)
+        if (terms[i].atom == atom) return terms[i].coefficient;
+    return 0;
+}
+
+/* How often the linear expression e contains a; 0: not a whole number of times, or a constant does not tell. */
+static int64_t times_of(tir_pool *pool, tir_expr e, tir_expr a) {
+    enum { TERMS = 16 };
+    tir_term of_e[TERMS], of_a[TERMS];
+    int64_t constant;
+    const int terms = tir_terms(pool, e, of_e, TERMS, &constant), parts = tir_terms(pool, a, of_a, TERMS, &constant);
+    if (terms < 1 || parts < 1) return 0;
+    const int64_t times = coefficient_of(of_e, terms, of_a[0].atom);
+    return times % of_a[0].coefficient ? 0 : times / of_a[0].coefficient;
 }
 
 static bool is_less(const tir_lowering *l, tir_expr term) {
     return tir_op_of(l->pool, term) == TIR_LT && tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) == TIR_INDEX;
 }
 
-/* Is the term, e < b, implied by a known condition a < c: does it hold for the greatest a, c - 1? */
+/* Is the term, e < b, implied by a known condition a < c: does it hold for the greatest a, c - 1, if e grows with a? */
 static bool is_implied(const tir_lowering *l, tir_expr term) {
     if (!is_less(l, term)) return false;
     const tir_expr left = tir_operand(l->pool, term, 0), right = tir_operand(l->pool, term, 1);
     for (int i = 0; i < l->known_count; i++) {
         if (!is_less(l, l->known[i])) continue;
-        const tir_expr a = tir_operand(l->pool, l->known[i], 0);
-        const tir_expr greatest = tir_sub(l->pool, tir_operand(l->pool, l->known[i], 1), tir_index(l->pool, 1));
-        if (tir_uses(l->pool, right, a) || !grows_with(l, left, a)) continue;
-        const tir_expr most = tir_substitute(l->pool, left, 1, &a, &greatest);
+        const tir_expr a = tir_operand(l->pool, l->known[i], 0), end = tir_operand(l->pool, l->known[i], 1);
+        const int64_t times = times_of(l->pool, left, a);
+        if (times <= 0) continue;
+        const tir_expr up = tir_sub(l->pool, tir_sub(l->pool, end, tir_index(l->pool, 1)), a);
+        const tir_expr most = tir_add(l->pool, left, tir_mul(l->pool, up, tir_index(l->pool, times)));
         if (tir_prove(l->pool, tir_lt(l->pool, most, right)) == TIR_YES) return true;
     }
     return false;

@@ -513,6 +513,11 @@ bool tir_is_follower(tir_schedule_state *state, int stage) {
     return true;
 }
 
+static int root_of(const tir_schedule_state *state, int stage) {
+    while (state->plan[stage].at_stage >= 0) stage = state->plan[stage].at_stage;
+    return stage;
+}
+
 static void region_from(tir_schedule_state *state, int stage, int owner, int node) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
@@ -528,7 +533,8 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         tir_stage_loads(state->region, (int)q, find_read, &reads);
         if (!reads.found) continue;
         if (!inside(state, (int)q, owner, node)) {
-            if (s->fold >= 0) continue; /* all values of a step have a home for later readers */
+            /* all values of a step have a home for later readers, and so has what another root reads */
+            if (s->fold >= 0 || root_of(state, (int)q) != root_of(state, owner)) continue;
             tir_schedule_raise(state, "stage %s is attached at %s.%s but is read by %s outside of that loop", s->name,
                                state->region->stages.data[owner].name, node_of(state, owner, node)->name,
                                state->region->stages.data[q].name);

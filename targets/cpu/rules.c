@@ -549,7 +549,8 @@ static bool is_computed_once(rules *r, int s, int root, const int *label, uint32
     for (int a = 0; a < stage->space; a++) shared |= label[a] < 0 ? 0 : 1u << label[a];
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         const tir_stage *reader = &r->region->stages.data[q];
-        int count = reader->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
+        const bool inside = !reader->removed && r->group[q].root == root;
+        const int count = inside ? rules_accesses(r, q, access, RULES_ACCESSES) : 0;
         for (int i = 0; i < count; i++)
             for (int a = 0; a < stage->space && r->region->tensors.data[access[i].tensor].stage == s; a++) {
                 tir_expr index = tir_operand(pool, access[i].load, a);
@@ -586,29 +587,57 @@ static bool is_apart(const rules *r, int s) {
     return is_copy_of_input(r, s) || (role > RULES_WHOLE && role < RULES_LANES);
 }
 
-/* The root in whose loops all readers of stage s run; -1: there is none, or several. Sets label[a] to the root's axis along which all of them
- * read axis a of s, -1: none; *reader: the last of them. */
-static int common_root(rules *r, int s, int *label, int *reader) {
+static double points_of(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    double points = 1;
+    for (int a = 0; a < stage->space; a++) points *= (double)rules_known_extent(r, &stage->axis[a]);
+    return points;
+}
+
+/* The root in whose loops all readers of stage s run. If there are several roots, and s is a reduction: the one with most points, provided
+ * that all others come later and have no more points than s, which they read from memory (updates by statistics of rows). -1: there is none.
+ * Sets *kept: others read s from memory. */
+static int common_root(rules *r, int s, bool *kept) {
+    const int NONE = -1;
+    int roots[DLC_MAX_RANK], count = 0, most = NONE;
+    *kept = false;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed || !tir_reads(r->region, q, s)) continue;
+        int i = 0;
+        while (i < count && roots[i] != r->group[q].root) i++;
+        if (i < count) continue;
+        if (count == DLC_MAX_RANK) return NONE;
+        roots[count++] = r->group[q].root;
+        if (most < 0 || points_of(r, r->group[q].root) > points_of(r, most)) most = r->group[q].root;
+    }
+    *kept = count > 1;
+    const bool reduction = r->region->stages.data[s].kind == TIR_REDUCE || rules_ends_tree(r, s);
+    if (*kept && (!reduction || points_of(r, most) <= points_of(r, s))) return NONE;
+    for (int i = 0; i < count; i++)
+        if (roots[i] != most && (roots[i] < most || points_of(r, roots[i]) > points_of(r, s))) return NONE;
+    return most;
+}
+
+/* Sets label[a] to the root's axis along which all stages in its loops that read s read axis a of it, -1: none; returns the last of them. */
+static int label_readers(rules *r, int s, int root, int *label) {
     const int space = r->region->stages.data[s].space;
-    int root = -1;
-    bool one_group = true;
+    int reader = -1;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         int here[TIR_MAX_AXES];
-        if (r->region->stages.data[q].removed || !label_through(r, s, q, here)) continue;
+        if (r->region->stages.data[q].removed || r->group[q].root != root || !label_through(r, s, q, here)) continue;
         if (r->group[q].owner != r->group[q].root) relabel(r, q, here, space);
-        for (int a = 0; a < space; a++) label[a] = root < 0 || label[a] == here[a] ? here[a] : -1;
-        if (root >= 0 && r->group[q].root != root) one_group = false;
-        root = r->group[q].root;
-        *reader = q;
+        for (int a = 0; a < space; a++) label[a] = reader < 0 || label[a] == here[a] ? here[a] : -1;
+        reader = q;
     }
-    return one_group ? root : -1;
+    return reader;
 }
 
 static void make_groups(rules *r) {
     r->group = LIB_NEW_ARRAY(r->arena, rules_group, r->region->stages.count + 1);
     for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
         rules_group *group = &r->group[s];
-        int label[TIR_MAX_AXES], reader = -1;
+        int label[TIR_MAX_AXES];
+        bool kept;
         group->root = group->owner = s;
         for (int a = 0; a < r->region->stages.data[s].space; a++) group->label[a] = a;
         if (is_apart(r, s)) continue;
@@ -617,11 +646,12 @@ static void make_groups(rules *r) {
             own_contraction(r, s);
             continue;
         }
-        const int root = common_root(r, s, label, &reader);
+        const int root = common_root(r, s, &kept);
         if (root < 0 || r->region->stages.data[root].kind != TIR_MAP) continue;
+        const int reader = label_readers(r, s, root, label);
         if (r->region->stages.data[root].fold >= 0) continue; /* a step of a fold is placed already */
         if (!may_join(r, s, root, label)) continue;
-        if (!is_computed_once(r, s, root, label, &group->whole) && tir_has_output(r->region, s)) continue;
+        if (!is_computed_once(r, s, root, label, &group->whole) && (kept || tir_has_output(r->region, s))) continue;
         group->root = root;
         group->owner = cut ? reader : root;
         memcpy(group->label, label, sizeof label);

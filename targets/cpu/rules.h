@@ -186,6 +186,7 @@ static inline int rules_stage_named(const rules *r, const char *name) { /* numbe
 int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first axis of that role; -1: none */
 /* If `stage` is a reduction into lanes, or a level of the tree over its lanes: the stage in which that tree ends; else `stage` itself. */
 int rules_end_of_tree(rules *r, int stage);
+bool rules_ends_tree(rules *r, int stage);
 
 /* rules_access.c */
 /* Distinct loads, as tir_accesses; returns their number. */

@@ -140,7 +140,7 @@ static int vector_level(const row_plan *p, int end) {
     return -1;
 }
 
-static bool ends_tree(rules *r, int s) {
+bool rules_ends_tree(rules *r, int s) {
     for (int q = 0; q < s; q++)
         if (!r->region->stages.data[q].removed && has_lanes(r, q) && rules_end_of_tree(r, q) == s) return true;
     return false;
@@ -301,7 +301,7 @@ static void place_member(member *m) {
 static void find_own_axes(member *m) {
     const row_plan *p = m->p;
     rules *r = p->r;
-    const bool ends = m->s == m->level || (m->level < 0 && ends_tree(r, m->s));
+    const bool ends = m->s == m->level || (m->level < 0 && rules_ends_tree(r, m->s));
     if (m->many && !p->tiled && ends) m->row = rules_axis_labelled(r, m->s, p->block_axis); /* the tree is inside */
     m->along = p->across ? rules_axis_labelled(r, m->s, p->v) : -1;
     m->own = -1;
@@ -813,7 +813,7 @@ static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : row_by_row))
+    else if (p->block > 1 && !p->tiled && (rules_ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : row_by_row))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!row_by_row && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);

@@ -42,6 +42,11 @@ static const lower_case cases[] = {
      " order D: jo io ii ji\n par D.jo\n at C D.io\n store C reg\n order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
      " prefetch w at C.k k+1 L2\n prefetch D at C.k D.io tile\n",
      0},
+    {"a later root reads, from memory, what is attached to an earlier one",
+     "region r\ninput x f32[7, 20]\n"
+     "reduce mx f32 exact (i: 7 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
+     "map d f32 (i: 7, j: 20) = x[i, j] - mx[i]\nmap m f32 (i: 7) = mx[i] * 2:f32\noutput d\noutput m\n",
+     "at mx d.i\nstore mx reg\npar d.i\nvec d.j m.i", 0},
     {"tiles of an attached stage's fused axes end beyond it",
      "region r\ninput x f32[7, 5]\nmap c f32 (i: 7, j: 5) = x[i, j] * 2:f32\nmap d f32 (i: 7, j: 5) = c[i, j] + c[i, 4 - j]\n"
      "output d\n",
@@ -316,7 +321,8 @@ static const struct {
     {"split sm.j 4 -> a b balanced\nskip sm.a", "has bounds of its own", NULL},
     {"split sm.j 4 -> a b mask\nskip sm.b", "has bounds of its own", NULL},
     {"at sc sc.i", "attached inside itself", NULL},
-    {"at mx sm.i", "outside of that loop", NULL},
+    {"at sm sc.j\nat mx sm.i\norder sc: i j", "outside of that loop", NULL},
+    {"at mx sc.i", "before", NULL},
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},
     {"split sc.j 8 -> a b mask\nat sm sc.j", "which is split", NULL},
     {"fuse sc.i sc.j -> f\nat sm sc.i", "fused into another", NULL},
