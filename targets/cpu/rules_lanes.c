@@ -300,6 +300,7 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
     rules_lanes_tile tile = {.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
     int window;
     if (!repeated_axes(r, stage, access, &tile.u, &tile.v, &window)) return best;
+    tile.window = window >= 0;
     lanes_trial a = {
         .r = r,
         .stage = stage,
@@ -429,6 +430,29 @@ static bool is_lanes_part(rules *r, int s, const rules_lanes_tile *t) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, t->name);
 }
 
+/* Images that are read once, and together exceed the share of L3 that is assumed to hold what the kernels before left, are prefetched row by
+ * row, a page or half of a plane ahead: the planes of a channel are short pieces, at whose ends the hardware prefetcher starts anew. */
+static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int row = stage->space + stage->reduce - 2; /* the loop around that over the steps of a row */
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    double all = 0;
+    for (int i = 0; i < count; i++) all += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+    if (!t->window || row < stage->space || stage->axis[row].role != TIR_AXIS_PLAIN ||
+        4 * all <= (double)r->machine->l3)
+        return;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (tensor->stage >= 0 || access[i].stride[row] <= 0 || access[i].stride[row] == RULES_IRREGULAR) continue;
+        const int64_t bytes = access[i].stride[row] * (int64_t)lib_dtype_size(tensor->dtype);
+        const int64_t ahead = smaller(r->machine->page / bytes, rules_known_extent(r, &stage->axis[row]) / 2);
+        if (ahead > 0)
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name,
+                             stage->axis[row].name, stage->name, stage->axis[row].name, (long long)ahead);
+    }
+}
+
 static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int u = t->u, v = t->v, lane = rules_axis_of(stage, TIR_AXIS_LANE);
@@ -445,6 +469,7 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, u_name);
     tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
+    fetch_rows(r, s, t);
 }
 
 /* Attaches a level of the tree over lanes, or the sum, for all results together: the halves of neighbouring results fill a vector. */
