@@ -11,7 +11,7 @@
 
 /* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
 
-enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 192, BENCH_MAX_RESULTS = 192, BENCH_MAX_PEERS = 12 };
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 512, BENCH_MAX_RESULTS = 512, BENCH_MAX_PEERS = 12 };
 
 typedef struct bench_shape {
     /* the line, single spaces: the name of the case */
@@ -177,6 +177,7 @@ enum {
     BENCH_WIDE,                   /* ours, with products of f32: steps of training with narrow ones */
     BENCH_FIRST,                  /* the first step of a peer that compiles, over ours: no contestant */
     BENCH_KEPT_LESS,              /* ours, with dlc_compile_options.recompute: steps of training */
+    BENCH_UNLIMITED,              /* ours, without the line's limit on the arena: steps of training */
     BENCH_MEMORY,                 /* bytes that a peer's step takes at once over that program's arena: no contestant */
     BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS

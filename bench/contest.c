@@ -74,7 +74,7 @@ typedef struct field {
     int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
-    bench_programs *ours, *separate, *alone, *direct, *forward, *wide, *kept_less;
+    bench_programs *ours, *separate, *alone, *direct, *forward, *wide, *kept_less, *unlimited;
     /* lines of kind `second`: a buffer as large as the second result, which memset fills after each run of the forward program */
     bench_operand written;
     bench_shape wide_shape;
@@ -192,6 +192,16 @@ static void enter_kept_less(field *f, const bench_case_kind *kind, const bench_s
     if (f->kept_less) enter(f, BENCH_KEPT_LESS, bench_programs_run, f->kept_less, "");
 }
 
+/* A step within arena= percent of the arena that it has without a limit: against itself without the limit, and no peer. */
+static void enter_unlimited(field *f, const bench_case_kind *kind, const bench_shape *shape,
+                            dlc_compile_options *options) {
+    const double percent = (double)bench_number(shape, "arena", 0);
+    char reason[512] = "";
+    f->unlimited = bench_programs_prepare(f->arena->context, NULL, &kind->build, 1, shape, reason, sizeof reason);
+    if (f->unlimited)
+        options->memory_bytes = (size_t)(percent / 100 * bench_programs_arena(f->arena->context, f->unlimited));
+}
+
 /* Prepares all contestants. False: libdlc cannot run the case, and the reason was printed. */
 static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, bench_rivals rivals) {
     *f = (field){.arena = arena};
@@ -203,6 +213,8 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     }
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     options.winograd = bench_flag(shape, "winograd");
+    const bool limited = bench_number(shape, "arena", 0) > 0;
+    if (limited) enter_unlimited(f, kind, shape, &options);
     f->ours = bench_programs_prepare(arena->context, &options, &kind->build, 1, shape, reason, sizeof reason);
     if (!f->ours) {
         printf("%-96s %3d FAILED: %s\n", shape->label, arena->threads, reason);
@@ -212,6 +224,10 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     const bench_problem *problem = &f->ours->stages[0].builder.problem;
     enter(f, -1, bench_programs_run, f->ours, "");
     enter(f, -1, bench_fma_burst, NULL, "");
+    if (limited) {
+        if (f->unlimited) enter(f, BENCH_UNLIMITED, bench_programs_run, f->unlimited, "");
+        return true;
+    }
     enter_peers(f, rivals);
     bool moves = strcmp(shape->kind, "move") == 0 || strcmp(shape->kind, "map") == 0;
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
@@ -235,6 +251,7 @@ static void dismiss(field *f) {
     if (f->forward) bench_programs_release(f->forward);
     if (f->wide) bench_programs_release(f->wide);
     if (f->kept_less) bench_programs_release(f->kept_less);
+    if (f->unlimited) bench_programs_release(f->unlimited);
     free(f->written.data);
     free(f->copied.from.data);
     free(f->copied.to.data);
@@ -352,7 +369,8 @@ const char *bench_opponent_name(const bench_arena *arena, int opponent) {
                                         [BENCH_DIRECT] = "direct",         [BENCH_ALONE] = "one thread",
                                         [BENCH_FORWARD] = "forward",       [BENCH_WIDE] = "f32",
                                         [BENCH_FIRST] = "first step",      [BENCH_MEMORY] = "bytes at once",
-                                        [BENCH_KEPT_LESS] = "recomputing", [BENCH_ROWS] = "memcpy by rows"};
+                                        [BENCH_KEPT_LESS] = "recomputing", [BENCH_UNLIMITED] = "without a limit",
+                                        [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }
