@@ -293,6 +293,51 @@ static double warm_block(void) {
     return from_disk(build_block, 2, (int64_t[]){1, 128}, true);
 }
 
+/* Milliseconds until the graph of a line, without its data, is built, its program compiled and its kernels loaded from the folder; the first
+ * time, they are compiled and kept there. */
+static double start_of(const bench_shape *shape, bench_build_function *build, const char *folder, bool first) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    bench_builder builder;
+    model m = {0};
+    options.cache_directory = folder;
+    m.status = dlc_context_create(&options, &m.context);
+    if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
+    if (m.status) return failed(&m);
+    const double start = bench_now();
+    bench_case_describe(&builder, build, shape, m.graph, NULL, NULL);
+    const int64_t *shapes[BENCH_MAX_OPERANDS];
+    int ranks[BENCH_MAX_OPERANDS], inputs = 0;
+    for (int o = 0; o < builder.problem.operand_count; o++)
+        shapes[inputs] = builder.problem.operands[o].dims, ranks[inputs++] = builder.problem.operands[o].rank;
+    m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
+    if (!m.status) m.status = dlc_prepare(m.program, shapes, ranks, inputs);
+    const double end = bench_now();
+    const bool good = !m.status && (first || statistics_of(&m).kernel_builds == 0);
+    if (!good) failed(&m);
+    close_model(&m);
+    return good ? (end - start) * 1e3 : -1;
+}
+
+/* The start of a step of training whose kernels are on disk, over that of its forward part. */
+static double warm_step(void) {
+    enum { RUNS = 7 };
+    char folder[] = "/tmp/libdlc-kernelsXXXXXX", command[64];
+    bench_shape shape;
+    double values[2][RUNS];
+    bool good = mkdtemp(folder) != NULL;
+    bench_shape_parse(&shape, "train network=transformer layers=6 d=384 heads=6 tokens=256 batch=8 words=256");
+    bench_build_function *const builds[] = {bench_forward_of(&shape), bench_case_find(&shape)->build};
+    for (int b = 0; b < 2 && good; b++) {
+        good = start_of(&shape, builds[b], folder, true) > 0;
+        for (int i = 0; i < RUNS && good; i++) good = (values[b][i] = start_of(&shape, builds[b], folder, false)) > 0;
+    }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command) != 0 || !good) return -1;
+    const double forward = bench_median(values[0], RUNS), step = bench_median(values[1], RUNS);
+    if (getenv("BENCH_TELL")) fprintf(stderr, "forward %.1f ms, step %.1f ms\n", forward, step);
+    return step / forward;
+}
+
 static void wait_for_background(const model *m) {
     for (int i = 0; i < 2000; i++) {
         dlc_statistics s = statistics_of(m);
@@ -674,6 +719,8 @@ static const struct {
     {"warm start from disk: finding, checking, loading a kernel, ms", "warm", warm_kernel, 3, 0.1, 0.03, NULL, false},
     {"warm start from disk: all of binding, a kernel, ms", "warm-bind", warm_binding, 3, 0, 0, NULL, false},
     {"the same, a transformer block", "warm-block", warm_block, 3, 0, 0, NULL, false},
+    {"warm start from disk: a training step over its forward part, graph and gradients included", "warm-step",
+     warm_step, 1, 2, 1.3, NULL, false},
     {"first answer for new sizes of a transformer block, over 2 x steady + 1 ms", "answers", first_answers, 3, 1, 0.5,
      NULL, false},
     {"graphs of up to 10^5 nodes: time of 2N nodes over that of N", "doubled", compile_doubled, 1, 2.2, 2.05, NULL,
