@@ -598,15 +598,15 @@ static double points_of(const rules *r, int s) {
  * that all others come later and have no more points than s, which they read from memory (updates by statistics of rows). -1: there is none.
  * Sets *kept: others read s from memory. */
 static int common_root(rules *r, int s, bool *kept) {
-    const int NONE = -1;
-    int roots[DLC_MAX_RANK], count = 0, most = NONE;
+    enum { NONE = -1, ROOTS = 8 };
+    int roots[ROOTS], count = 0, most = NONE;
     *kept = false;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         if (r->region->stages.data[q].removed || !tir_reads(r->region, q, s)) continue;
         int i = 0;
         while (i < count && roots[i] != r->group[q].root) i++;
         if (i < count) continue;
-        if (count == DLC_MAX_RANK) return NONE;
+        if (count == ROOTS) return NONE;
         roots[count++] = r->group[q].root;
         if (most < 0 || points_of(r, r->group[q].root) > points_of(r, most)) most = r->group[q].root;
     }
