@@ -172,27 +172,37 @@ static bool rows_share_sets(rules *r, int owner, int u) {
     return stride > 0 && stride * (int64_t)lib_dtype_size(results->dtype) % r->machine->page == 0;
 }
 
-/* Do results along the owner's axis share cache lines, which results along the tile's columns and rows do not (the taps of a gradient of
- * weights)? If its loop is outside of the loops over tiles, each of its iterations moves the same lines, from beyond L2 if they exceed it. */
-static bool is_between_columns(rules *r, int owner, int v, int u, int axis) {
-    const tir_stage *stage = &r->region->stages.data[owner];
-    const int64_t columns = rules_store_stride(r, owner, v), rows = u < 0 ? columns : rules_store_stride(r, owner, u);
-    const int64_t stride = rules_store_stride(r, owner, axis),
-                  size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    if (axis == v || axis == u || columns == RULES_IRREGULAR || rows == RULES_IRREGULAR) return false;
-    return stride > 0 && stride < r->machine->line / size && stride < columns && stride < rows &&
-           rules_known_extent(r, &stage->axis[axis]) > 1;
+/* Do all operands of the reduction depend on the owner's axis (a batch), or is it none of its own? */
+static bool is_of_batch(rules *r, int main, int axis) {
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, main, access, RULES_ACCESSES), mine = rules_axis_labelled(r, main, axis);
+    bool batch = true;
+    for (int i = 0; i < count && mine >= 0; i++) batch = batch && rules_depends(&access[i], mine);
+    return batch;
 }
 
-static bool has_between_columns(rules *r, int owner, int v, int u) {
+/* Do results along the owner's axis share cache lines, which results along the tile's columns and rows do not, and operands (the taps of a
+ * gradient of weights)? If its loop is outside of the loops over tiles, each of its iterations moves the same lines, from beyond L2 if they
+ * exceed it. */
+static bool is_between_columns(rules *r, int owner, int main, int v, int u, int axis) {
+    const tir_stage *stage = &r->region->stages.data[owner];
+    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    const int64_t columns = rules_store_stride(r, owner, v), rows = u < 0 ? columns : rules_store_stride(r, owner, u);
+    const int64_t stride = rules_store_stride(r, owner, axis);
+    if (axis == v || axis == u || columns == RULES_IRREGULAR || rows == RULES_IRREGULAR) return false;
+    if (stride <= 0 || stride >= r->machine->line / size || stride >= columns || stride >= rows) return false;
+    return rules_known_extent(r, &stage->axis[axis]) > 1 && !is_of_batch(r, main, axis);
+}
+
+static bool has_between_columns(rules *r, int owner, int main, int v, int u) {
     bool found = false;
     for (int a = 0; a < r->region->stages.data[owner].space; a++)
-        found = found || is_between_columns(r, owner, v, u, a);
+        found = found || is_between_columns(r, owner, main, v, u, a);
     return found;
 }
 
-/* The order of the loops over panels and over rows. Between last: loops over axes whose results are
- * between a tile's columns are inside of both. */
+/* The order of the loops over panels and over rows. Between last: loops over axes whose results are between a tile's columns are inside of
+ * both. */
 typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST, WALK_BETWEEN_LAST, WALKS } walk;
 
 static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t, int v, int u, int64_t n, int64_t m) {
@@ -212,7 +222,7 @@ static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t
         best = WALK_PANELS_INSIDE;
     if (!contraction) return best;
     const char *name = r->region->stages.data[main].name;
-    const bool between = has_between_columns(r, owner, v, u);
+    const bool between = has_between_columns(r, owner, main, v, u);
     if (streamed && best != WALK_ROWS_FIRST) tir_doubt(r->schedule, name, "walk", orders[WALK_ROWS_FIRST]);
     if (between && results_of(r, owner, main, v).bytes > (double)r->machine->l2) best = WALK_BETWEEN_LAST;
     for (int w = 0; w < WALKS; w++) {
@@ -531,7 +541,7 @@ static void add_loop(tile_loops *l, const char *loop, bool parallel) {
 
 /* Does the loop over the axis belong inside of the loops over tiles? */
 static bool is_last(const tile_loops *l, int axis) {
-    return l->walk == WALK_BETWEEN_LAST && is_between_columns(l->r, l->number, l->v, l->u, axis);
+    return l->walk == WALK_BETWEEN_LAST && is_between_columns(l->r, l->number, l->main, l->v, l->u, axis);
 }
 
 /* Is the loop over tiles of separate rows outside of that over another axis, in the order of the axes in memory? Rows that are distant
