@@ -182,10 +182,10 @@ typedef struct points {
 
 /* Adds the point, unless it is out of range or known, or there are p->most points. */
 static void add_point(points *p, const graph_bound *range, bool floats, double x) {
-    if (!floats) x = floor(x);
+    if (!floats) x = floor(x) + 0.0; /* not -0 */
     if (!(x >= range->low && x <= range->high) || p->count == p->most) return;
     for (int i = 0; i < p->count; i++)
-        if (p->x[i] == x) return;
+        if (p->x[i] == x && signbit(p->x[i]) == signbit(x)) return; /* angles of -0 and 0 differ */
     p->x[p->count++] = x;
 }
 
@@ -207,8 +207,8 @@ static graph_bound finite_range(const graph_bound_node *b, int operand) {
 /* Sample points of the operand: the ends of all operands' ranges, points where functions jump or bend, points spread evenly and by
  * magnitude; for special operands also infinities and NaN. */
 static void make_points(const graph_bound_node *b, int operand, points *p) {
-    static const double bends[] = {0,    1, -1, 0.5, -0.5, 2, -2, 3,       -3,      1.5,
-                                   -1.5, 4, -4, 2.5, -2.5, 5, -5, 0x1p-12, -0x1p-12};
+    static const double bends[] = {0,   -0.0, 1, -1, 0.5, -0.5, 2, -2, 3,       -3,
+                                   1.5, -1.5, 4, -4, 2.5, -2.5, 5, -5, 0x1p-12, -0x1p-12};
     const graph_bound range = finite_range(b, operand);
     const bool floats = lib_dtype_is_float(graph_bound_shape(b, operand)->dtype);
     p->count = 0;

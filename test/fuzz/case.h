@@ -66,6 +66,8 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
     return case_below(state, 27) - (natural && dtype != DLC_U8 ? 0 : 6);
 }
 
+enum { WIDEST = 8192 }; /* the greatest magnitude of FILL_WIDE */
+
 /* The bound of an input's elements, which graph_bound starts from. */
 static inline graph_bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     if (dtype == DLC_C64) dtype = DLC_F32; /* its parts */
@@ -73,10 +75,11 @@ static inline graph_bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     graph_bound y = graph_bound_of_dtype(dtype);
     if (dtype == DLC_F8E8M0) return y; /* NaN of what is not positive */
     if (floats)
-        y = graph_bound_within(fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2);
+        y = graph_bound_within(fill == FILL_WIDE ? WIDEST : fill == FILL_INTEGERS ? 4 : 2);
     else if (tame && lib_dtypes[dtype].bits >= 8 && dtype != DLC_BOOL)
         y.low = fmax(y.low, -6), y.high = fmin(y.high, fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 27);
-    y.special = fill == FILL_SPECIAL && floats;
+    const bool beyond = fill == FILL_WIDE && graph_bound_largest(dtype) < WIDEST; /* becomes infinite or NaN */
+    y.special = floats && (fill == FILL_SPECIAL || beyond);
     y.integral = dtype == DLC_BOOL || fill == FILL_INTEGERS;
     return y;
 }

@@ -133,6 +133,9 @@ static void ranges_are_intervals(void **state) {
     assert_true(y.error > 0 && y.error < 1e-3);
     y = unary("softplus", -30, 30, 1e-6);
     assert_true(y.error > 0 && y.error < 1e-3);
+    const dlc_dtype f32[] = {DLC_F32, DLC_F32};
+    y = bound_of("atan2", f32, (const graph_bound[]){range(-0.0, 0, 0), range(-2, 2, 0)});
+    assert_true(y.low < -3.14 && y.high > 3.14);
     const dlc_dtype i32[] = {DLC_I32, DLC_I32};
     const graph_bound few = range(-4, 3, 0), many = range(-1e9, 1e9, 0);
     y = bound_of("and", i32, (const graph_bound[]){few, few});
