@@ -1,7 +1,8 @@
 /* Kind `train`: a step of training a network, as one program: loss, gradients, w - rate * gradient in place of w. The same networks are
- * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. Kind `backward`: single kernels of
- * derivatives, of what forward kernels keep. Kind `update`: the gradient of a linear layer's weights and, in the same program, an optimiser's
- * step of these weights. Kind `second`: a linear layer or a convolution whose second result is the operand of its activation. */
+ * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. `arena=40` limits the step to 40 %
+ * of the arena that it has otherwise (contest.c). Kind `backward`: one kernel that computes a derivative; its operands are what the forward
+ * kernel keeps for it. Kind `update`: one program that computes the gradient of a linear layer's weights and an optimiser's step of these
+ * weights. Kind `second`: a linear layer or a convolution whose second result is the operand of its activation. */
 #include "bench/cases.h"
 
 #include <dlc/gradient.h>

@@ -318,9 +318,9 @@ static double between(double x, double y, bool floats) {
     return floats ? middle : floor(middle);
 }
 
-/* Where a function becomes infinite between two points, its results are large: extends the range by the last finite one on the way from the
- * greatest (least) result to each point, none of whose operands is 0, where it is infinite. A pole at 0 is left out: what is so near is not
- * among the points. */
+/* Extends the range *y of a function's results to the largest (`up`) or smallest finite result near the points where the function is infinite:
+ * bisects from point `from`, which has the largest or smallest result, to each of these points. Points of which an operand is 0 are left out:
+ * a pole at 0 would make every range unbounded, and tests have no operands so close to 0. */
 static void reach_infinity(const graph_bound_node *b, const sampling *s, int64_t from, bool up, graph_bound *y) {
     enum { STEPS = 64 };
     sampling way = *s;

@@ -533,7 +533,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         tir_stage_loads(state->region, (int)q, find_read, &reads);
         if (!reads.found) continue;
         if (!inside(state, (int)q, owner, node)) {
-            /* all values of a step have a home for later readers, and so has what another root reads */
+            /* a fold's step, or a stage that another root reads, is also stored in memory: such readers load it from there */
             if (s->fold >= 0 || root_of(state, (int)q) != root_of(state, owner)) continue;
             tir_schedule_raise(state, "stage %s is attached at %s.%s but is read by %s outside of that loop", s->name,
                                state->region->stages.data[owner].name, node_of(state, owner, node)->name,

@@ -72,8 +72,9 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     return fmax(fmax(fma, loads), fmax(stream, rates->latency)) + rates->exposed_units * (loads + stream);
 }
 
-/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile
- * loop is the outer one and what a tile reads of it stays in L2, otherwise once for each tile of the other operand. */
+/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops. The operand whose tile loop is the outer one
+ * is streamed once, if the part of it that one tile reads fits in L2. Every other operand is streamed once for each tile of the other
+ * operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
     double near = r->machine->rates.kept * (double)r->machine->l2;
@@ -430,8 +431,9 @@ static bool is_lanes_part(rules *r, int s, const rules_lanes_tile *t) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, t->name);
 }
 
-/* Images that are read once, and together exceed the share of L3 that is assumed to hold what the kernels before left, are prefetched row by
- * row, a page or half of a plane ahead: the planes of a channel are short pieces, at whose ends the hardware prefetcher starts anew. */
+/* Prefetches the rows of both images of a window's taps, each a page or half of a plane ahead, if the two images together exceed a quarter of
+ * L3: the kernels before have then left little of them there. The plane of one channel is a short piece of memory, at whose end the hardware
+ * prefetcher has to start anew. */
 static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int row = stage->space + stage->reduce - 2; /* the loop around that over the steps of a row */
@@ -544,7 +546,8 @@ static bool find_loops(lanes_loops *l, rules *r, int root, const int *members, i
     return l->v >= 0 && (t->u < 0 || l->u >= 0) && (sums == root || r->group[sums].owner == root);
 }
 
-/* The operands of the partial sums: of the rows along u, and of what the tile's columns read; false: there is no axis u, or they are not two. */
+/* Sets *rows to the operand of the partial sums that depends on the tile's rows (axis u), *columns to the other one. False: the tile has no
+ * axis u, the sums have not two operands, or both operands depend on u. */
 static bool find_operands(const lanes_loops *l, rules_access *rows, rules_access *columns) {
     rules_access access[RULES_ACCESSES];
     if (l->u < 0 || rules_accesses(l->r, l->part, access, RULES_ACCESSES) != 2) return false;
