@@ -293,6 +293,15 @@ static double warm_block(void) {
     return from_disk(build_block, 2, (int64_t[]){1, 128}, true);
 }
 
+/* Sets the shapes and ranks of the graph's inputs: all operands, or without those that are constants; returns their number. */
+static int inputs_of(const bench_problem *problem, bool constants, const int64_t **shapes, int *ranks) {
+    int inputs = 0;
+    for (int o = 0; o < problem->operand_count; o++)
+        if (constants || !problem->operands[o].constant)
+            shapes[inputs] = problem->operands[o].dims, ranks[inputs++] = problem->operands[o].rank;
+    return inputs;
+}
+
 /* Milliseconds until the graph of a line, without its data, is built, its program compiled and its kernels loaded from the folder; the first
  * time, they are compiled and kept there. */
 static double start_of(const bench_shape *shape, bench_build_function *build, const char *folder, bool first) {
@@ -306,9 +315,8 @@ static double start_of(const bench_shape *shape, bench_build_function *build, co
     const double start = bench_now();
     bench_case_describe(&builder, build, shape, m.graph, NULL, NULL);
     const int64_t *shapes[BENCH_MAX_OPERANDS];
-    int ranks[BENCH_MAX_OPERANDS], inputs = 0;
-    for (int o = 0; o < builder.problem.operand_count; o++)
-        shapes[inputs] = builder.problem.operands[o].dims, ranks[inputs++] = builder.problem.operands[o].rank;
+    int ranks[BENCH_MAX_OPERANDS];
+    const int inputs = inputs_of(&builder.problem, true, shapes, ranks);
     m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
     if (!m.status) m.status = dlc_prepare(m.program, shapes, ranks, inputs);
     const double end = bench_now();
@@ -444,10 +452,8 @@ static dlc_status compile_line(const char *line, compilation *c) {
     if (m.status) return m.status;
     bench_case_build(&builder, kind->build, &shape, m.graph, NULL);
     const int64_t *shapes[BENCH_MAX_OPERANDS];
-    int ranks[BENCH_MAX_OPERANDS], inputs = 0;
-    for (int o = 0; o < builder.problem.operand_count; o++)
-        if (!builder.problem.operands[o].constant)
-            shapes[inputs] = builder.problem.operands[o].dims, ranks[inputs++] = builder.problem.operands[o].rank;
+    int ranks[BENCH_MAX_OPERANDS];
+    const int inputs = inputs_of(&builder.problem, false, shapes, ranks);
     m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
     if (!m.status) m.status = dlc_prepare(m.program, shapes, ranks, inputs);
     c->milliseconds = (double)statistics_of(&m).compile_ns * 1e-6;
