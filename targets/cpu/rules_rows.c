@@ -75,6 +75,8 @@ typedef struct row_plan {
     const char *v_loop;
     /* v is shared: vectors run across rows */
     bool across;
+    /* with vectors across rows: values of members exceed the registers even for a single vector of rows */
+    bool in_memory;
     /* rows fit registers */
     bool small;
     /* rows computed together */
@@ -325,12 +327,13 @@ static void order_member(const member *m) {
     if (order.length) tir_schedule_add(m->p->r->schedule, "order %s:%s", stage->name, order.data);
 }
 
-/* Vectors across rows: a member without further points is kept in registers. */
+/* Vectors across rows: a member without further points is kept in registers, unless there are too many. */
 static void schedule_across(const member *m) {
     rules *r = m->p->r;
     const char *name = m->stage->name;
     if (m->along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", name, m->stage->axis[m->along].name);
-    if (m->own < 0 && rules_fits_registers(r, m->stage, m->along)) tir_schedule_add(r->schedule, "store %s reg", name);
+    if (m->own < 0 && !m->p->in_memory && rules_fits_registers(r, m->stage, m->along))
+        tir_schedule_add(r->schedule, "store %s reg", name);
 }
 
 /* Can the member's values be in registers, which are indexed by constants and lanes only? */
@@ -651,10 +654,12 @@ static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
     return rules_registers(r, s, held, along);
 }
 
-/* Rows computed together: four vectors of the root's rows, fewer if wider values of members would not fit the registers. */
-static int64_t across_block(const row_plan *p, const int *members, int count) {
+/* Rows computed together: four vectors of the root's rows, fewer if values of members would not fit the registers. If a single vector's would
+ * not, values are in memory, four vectors of them. */
+static int64_t across_block(row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int64_t registers = r->machine->vector_registers, block = 8 * p->lanes;
+    const int64_t registers = r->machine->vector_registers, least = p->lanes < 4 ? p->lanes : 4;
+    int64_t block = 8 * p->lanes;
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     memcpy(stages, members, (size_t)count * sizeof *stages);
@@ -662,8 +667,9 @@ static int64_t across_block(const row_plan *p, const int *members, int count) {
     do {
         block /= 2;
         for (int i = 0; i < count; i++) vectors[i] = across_vectors(p, members[i], block);
-    } while (block > 4 && rules_live(r, stages, vectors, count + 1) > registers);
-    return block;
+        p->in_memory = rules_live(r, stages, vectors, count + 1) > registers;
+    } while (block > least && p->in_memory);
+    return p->in_memory ? 4 * p->lanes : block;
 }
 
 /* Points of the blocked axis in a block, in whose loops a contraction runs: a divisor of the extent or, if the vectors of its register tile
