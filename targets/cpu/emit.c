@@ -183,9 +183,30 @@ static void emit_let(emitter *e, const tir_stmt *stmt) {
     emit_unbind(e, var);
 }
 
+/* The reg buffer to which the first store inside of the unrolled loop goes; UINT32_MAX: there is none, or it is another statement. */
+static uint32_t registers_of_rows(const emitter *e, const tir_stmt *stmt) {
+    if (!stmt || stmt->kind != TIR_FOR || stmt->for_.loop != TIR_UNROLL) return UINT32_MAX;
+    while (stmt && (stmt->kind == TIR_FOR || stmt->kind == TIR_IF))
+        stmt = stmt->kind == TIR_FOR ? stmt->for_.body : stmt->if_.body;
+    const bool reg =
+        stmt && stmt->kind == TIR_STORE && e->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_REG;
+    return reg ? stmt->store.buffer : UINT32_MAX;
+}
+
+/* LLVM moves loads that are near each other in memory together, up to four of them, across the statements of a block: vectors for several steps
+ * of a window would be live at once beside the sums of a tile, which then are spilled. A fence for the compiler alone keeps steps apart. */
+static void keep_apart(emitter *e, const tir_stmt *before, const tir_stmt *stmt) {
+    const uint32_t sums = registers_of_rows(e, stmt);
+    if (sums == UINT32_MAX || registers_of_rows(e, before) != sums) return;
+    emit_at(e, e->top);
+    LLVMBuildFence(e->builder, LLVMAtomicOrderingAcquireRelease, true, "");
+}
+
 void emit_statements(emitter *e, const tir_stmt *list) {
-    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+    const tir_stmt *before = NULL;
+    for (const tir_stmt *stmt = list; stmt; before = stmt, stmt = stmt->next) {
         e->epoch++;
+        keep_apart(e, before, stmt);
         switch (stmt->kind) {
         case TIR_FOR: emit_for(e, stmt); break;
         case TIR_LET: emit_let(e, stmt); break;

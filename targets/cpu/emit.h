@@ -261,7 +261,8 @@ enum emit_tag {
     EMIT_POSITIVE_CAST,
     EMIT_WIDENED,
     EMIT_PICK,
-    EMIT_PAIR
+    EMIT_PAIR,
+    EMIT_OPAQUE
 };
 
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user); /* of a loop's body */
@@ -300,6 +301,9 @@ LLVMValueRef emit_fill(emitter *e, LLVMTypeRef element, int lanes, int64_t integ
 LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value);
 LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step);
 LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, const int *index);
+/* The mask; where machines have mask registers, a constant one as a value that LLVM does not know. LLVM would make a select by constant lanes
+ * a blend after the operation, which takes another instruction and another register, instead of masking the operation. */
+emit_value emit_opaque_mask(emitter *e, emit_value mask);
 /* Calls an intrinsic or library function; type1 may be NULL (overloaded by fewer types). */
 LLVMValueRef emit_call(emitter *e, const char *name, LLVMTypeRef type0, LLVMTypeRef type1, int count,
                        LLVMValueRef *arguments);

@@ -164,6 +164,35 @@ LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes,
     return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(mask, (unsigned)lanes), "");
 }
 
+/* The bits of a constant mask, as far as all its lanes are numbers. */
+static bool mask_bits(emit_value mask, uint64_t *bits) {
+    *bits = 0;
+    for (int i = 0; i < mask.lanes; i++) {
+        const LLVMValueRef lane = LLVMGetAggregateElement(mask.llvm, (unsigned)i);
+        if (!lane || !LLVMIsAConstantInt(lane)) return false;
+        *bits |= (uint64_t)LLVMConstIntGetZExtValue(lane) << i;
+    }
+    return true;
+}
+
+emit_value emit_opaque_mask(emitter *e, emit_value mask) {
+    enum { LEAST = 8 /* lanes of a mask register that is moved as a whole */ };
+    uint64_t bits, key[] = {EMIT_OPAQUE, (uint64_t)(uintptr_t)mask.llvm};
+    emit_value result = {.lanes = mask.lanes, .level = (int16_t)(e->top > 0 ? e->top - 1 : 0)}, found;
+    if (!e->device->machine.masked || mask.lanes < LEAST || !LLVMIsConstant(mask.llvm) || !mask_bits(mask, &bits))
+        return mask;
+    if (emit_find(e, 2, key, &found)) return found;
+    const LLVMTypeRef type = LLVMIntTypeInContext(e->context, (unsigned)mask.lanes);
+    const LLVMTypeRef function = LLVMFunctionType(type, (LLVMTypeRef[]){type}, 1, false);
+    const LLVMValueRef same =
+        LLVMGetInlineAsm(function, "", 0, "=r,0", 4, false, false, LLVMInlineAsmDialectATT, false);
+    LLVMValueRef number = LLVMConstInt(type, bits, false);
+    emit_at(e, result.level);
+    number = LLVMBuildCall2(e->builder, function, same, &number, 1, "");
+    result.llvm = LLVMBuildBitCast(e->builder, number, LLVMTypeOf(mask.llvm), "");
+    return emit_remember(e, 2, key, result);
+}
+
 LLVMValueRef emit_splat_of(emitter *e, LLVMValueRef scalar, int lanes) {
     if (!lanes) return scalar;
     if (LLVMIsConstant(scalar)) return constant_splat(scalar, lanes);

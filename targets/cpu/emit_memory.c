@@ -410,6 +410,7 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     int64_t step = a->size ? a->stride / a->size : 0;
     bool regular = !a->offset.vector.llvm && a->stride % a->size == 0;
     emit_value offsets = regular && (step == 1 || step == -1) ? (emit_value){0} : lane_offsets(e, a);
+    if (regular && step == 1 && mask.llvm) mask = emit_opaque_mask(e, mask);
     emit_at(e, e->top);
     if (regular && step == 1) {
         if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);

@@ -248,7 +248,8 @@ void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index
         e->epoch++;
         return;
     }
-    if (group.lanes && e->mask.llvm) value = emit_select(e, e->mask, value, emit_reg_gather(e, &group));
+    if (group.lanes && e->mask.llvm)
+        value = emit_select(e, emit_opaque_mask(e, e->mask), value, emit_reg_gather(e, &group));
     emit_reg_set(e, &group, value);
 }
 

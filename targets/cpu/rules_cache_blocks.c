@@ -4,10 +4,12 @@
  * the next block, adding to sums that stay in L2; so it is, tile by tile, if a tile's operands exceed L2, which the taps of a gradient of weights
  * read again. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
  * are too few rows to hide its latency, each step prefetches the same panel one page ahead, because the hardware prefetcher stops at page
- * boundaries. If at most three tiles share an operand that is not packed, each step prefetches the operand's next columns. */
+ * boundaries. Of an operand that is not packed, each step of a window, or if at most three tiles share it each step, prefetches the next
+ * columns. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
@@ -71,10 +73,21 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                      stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
 }
 
+/* The innermost loop over steps that read other pieces of the operand: taps along a row of an image share lines. */
+static int loop_over_pieces(const rules *r, const tir_stage *stage, const rules_access *operand, int step) {
+    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[operand->tensor].dtype);
+    int inner = step;
+    for (int a = step + 1; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1 && llabs(operand->stride[a]) * size >= r->machine->line) inner = a;
+    return inner;
+}
+
 /* For a vector operand that is not packed, so that a tile reads a piece of each of many distant rows, more streams than the hardware
- * prefetcher follows. If a few tiles share these pieces, each step prefetches its row's next piece. */
+ * prefetcher follows: each step prefetches its row's next piece, which the next tile of columns reads. For a window always (Zen 5, 64 to 61
+ * channels, 3x3, 128x256: 178 to 254 GFLOP/s; which lines the hardware prefetches there depends on the number of tiles, and on where in a
+ * line rows begin), else if a few tiles share the pieces. */
 static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
-                         const char *owner, const char *vo) {
+                         const char *owner, const char *vo, bool panels_first) {
     enum { STREAMS = 16 };
     const tir_stage *stage = &r->region->stages.data[main];
     const rules_access *only = NULL;
@@ -88,13 +101,16 @@ static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const ru
         if (rules_extent(r, &stage->axis[a]) < 0) return;
         if (only->stride[a] == 0) rows *= (double)rules_extent(r, &stage->axis[a]);
     }
-    if (!only || stage->predicate || t->unit || rows > (double)(FEW_TILES * t->mr)) return;
+    if (!only || t->unit) return;
+    const int inner = loop_over_pieces(r, stage, only, step);
+    const bool shared_by_few = panels_first && !stage->predicate && rows <= (double)(FEW_TILES * t->mr);
+    if (inner == step && !shared_by_few) return;
     const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
     const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
     if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS) return;
     if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2)
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
-                         steps_loop(stage, t, step), owner, vo);
+                         steps_loop(stage, t, inner), owner, vo);
 }
 
 /* How panels get to L2 before they are used. */
@@ -131,14 +147,16 @@ static fetch choose_fetch(rules *r, const tir_stage *stage, const rules_tile_sha
     return (fetch)tir_choose_word(r->schedule, stage->name, "fetch", in_block ? 2 : 3, ways, (int)best);
 }
 
-void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
+void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo,
+                         bool panels_first) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     if (!rules_is_contraction(r, main) || step < 0) return;
     const int panels = panels_of(r, main, t, access, count);
-    if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo);
-    if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
+    if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo, panels_first);
+    if (panels < 0 || !panels_first || t->inside || t->peel)
+        return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double rows = 1;
     for (int a = 0; a < stage->space + stage->reduce; a++)

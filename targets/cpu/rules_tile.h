@@ -220,8 +220,10 @@ int rules_transposed_copy(const rules *r, int owner);
 void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop,
                              int v_label, int u_label);
 
-/* rules_cache_blocks.c: panels streamed from beyond L2 */
-void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
+/* rules_cache_blocks.c: columns of the vector operand from beyond L2, in the loop `vo` over tiles of columns; panels_first: that is outside
+ * of the loop over tiles of rows */
+void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo,
+                         bool panels_first);
 /* If the results of the stages in the tile exceed L2, prefetches during the reduction the lines that the tile stores, and those of operands
  * that stages other than the reduction load. `loop`: the owner's loop at which the stages are attached. */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop);

@@ -642,8 +642,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     order_owner(&l, transposed >= 0);
     if (!place && are_alike(&l)) rules_fetch_next_block(r, l.main, &l.tile);
     attach_members(&l, transposed);
-    if (!place && l.vo && l.walk == WALK_PANELS_FIRST && !l.panels)
-        rules_fetch_panels(r, l.main, &l.tile, l.owner->name, l.vo);
+    if (!place && l.vo && !l.panels)
+        rules_fetch_columns(r, l.main, &l.tile, l.owner->name, l.vo, l.walk == WALK_PANELS_FIRST);
     if (!place) rules_fetch_tile(r, l.main, owner, l.inside, &l.tile, l.last);
     return true;
 }
