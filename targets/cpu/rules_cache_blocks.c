@@ -4,8 +4,7 @@
  * the next block, adding to sums that stay in L2; so it is, tile by tile, if a tile's operands exceed L2, which the taps of a gradient of weights
  * read again. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
  * are too few rows to hide its latency, each step prefetches the same panel one page ahead, because the hardware prefetcher stops at page
- * boundaries. Of an operand that is not packed, each step of a window, or if at most three tiles share it each step, prefetches the next
- * columns. */
+ * boundaries. Of an operand that is not packed, each step prefetches the next columns. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
@@ -83,32 +82,26 @@ static int loop_over_pieces(const rules *r, const tir_stage *stage, const rules_
 }
 
 /* For a vector operand that is not packed, so that a tile reads a piece of each of many distant rows, more streams than the hardware
- * prefetcher follows: each step prefetches its row's next piece, which the next tile of columns reads. For a window always (Zen 5, 64 to 61
- * channels, 3x3, 128x256: 178 to 254 GFLOP/s; which lines the hardware prefetches there depends on the number of tiles, and on where in a
- * line rows begin), else if a few tiles share the pieces. */
+ * prefetcher follows: each step prefetches its row's next piece, which the next tile of columns reads. (Zen 5, 64 to 61 channels, 3x3, 128x256:
+ * 178 to 254 GFLOP/s; which lines the hardware prefetches there depends on the number of tiles, and on where in a line rows begin. 1x1, of one
+ * to 32 tiles: 0.55 to 0.98 of the time.) If the next tile is one of other rows, only a window does: its rows are read several times. */
 static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
                          const char *owner, const char *vo, bool panels_first) {
     enum { STREAMS = 16 };
     const tir_stage *stage = &r->region->stages.data[main];
     const rules_access *only = NULL;
-    double rows = 1;
     for (int i = 0; i < count; i++) {
         if (access[i].stride[t->v] == 0) continue;
         if (only || access[i].stride[t->v] != 1 || access[i].stride[step] == RULES_IRREGULAR) return;
         only = &access[i];
     }
-    for (int a = 0; a < stage->space && only; a++) {
-        if (rules_extent(r, &stage->axis[a]) < 0) return;
-        if (only->stride[a] == 0) rows *= (double)rules_extent(r, &stage->axis[a]);
-    }
     if (!only || t->unit) return;
     const int inner = loop_over_pieces(r, stage, only, step);
-    const bool shared_by_few = panels_first && !stage->predicate && rows <= (double)(FEW_TILES * t->mr);
-    if (inner == step && !shared_by_few) return;
     const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
     const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
-    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS) return;
-    if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2)
+    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS || (inner == step && !panels_first)) return;
+    if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2 &&
+        tir_choose_yes(r->schedule, stage->name, "fetch_pieces", true))
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
                          steps_loop(stage, t, inner), owner, vo);
 }
