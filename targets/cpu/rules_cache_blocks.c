@@ -81,29 +81,40 @@ static int loop_over_pieces(const rules *r, const tir_stage *stage, const rules_
     return inner;
 }
 
-/* For a vector operand that is not packed, so that a tile reads a piece of each of many distant rows, more streams than the hardware
- * prefetcher follows: each step prefetches its row's next piece, which the next tile of columns reads. (Zen 5, 64 to 61 channels, 3x3, 128x256:
- * 178 to 254 GFLOP/s; which lines the hardware prefetches there depends on the number of tiles, and on where in a line rows begin. 1x1, of one
- * to 32 tiles: 0.55 to 0.98 of the time.) If the next tile is one of other rows, only a window does: its rows are read several times. */
-static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
-                         const char *owner, const char *vo, bool panels_first) {
-    enum { STREAMS = 16 };
-    const tir_stage *stage = &r->region->stages.data[main];
+/* The only operand that depends on the tile's axis, if neighbouring points along it are in one line; NULL: there is none. */
+static const rules_access *operand_in_pieces(const rules *r, int axis, const rules_access *access, int count) {
     const rules_access *only = NULL;
     for (int i = 0; i < count; i++) {
-        if (access[i].stride[t->v] == 0) continue;
-        if (only || access[i].stride[t->v] != 1 || access[i].stride[step] == RULES_IRREGULAR) return;
+        if (access[i].stride[axis] == 0) continue;
+        if (only) return NULL;
         only = &access[i];
     }
-    if (!only || t->unit) return;
-    const int inner = loop_over_pieces(r, stage, only, step);
-    const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
-    const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
-    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS || (inner == step && !panels_first)) return;
+    if (!only || only->stride[axis] <= 0) return NULL;
+    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[only->tensor].dtype);
+    return only->stride[axis] * size < r->machine->line ? only : NULL;
+}
+
+/* For an operand of which a tile reads a piece of each of many distant rows, more streams than the hardware prefetcher follows: each step
+ * prefetches its row's next piece, which the next tile along the axis reads, in `loop` of the owner. (Zen 5, 64 to 61 channels, 3x3, 128x256:
+ * 178 to 254 GFLOP/s; which lines the hardware prefetches there depends on the number of tiles, and on where in a line rows begin. 1x1, of one
+ * to 32 tiles: 0.55 to 0.98 of the time. 32 to 32, 3x3 at stride 2, 416x416, whose rows are broadcast: 0.61.) A window reads its pieces
+ * several times; other reductions prefetch them only if `next`: the next tile is the one along the axis. */
+static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, int axis, const char *owner, const char *loop,
+                         bool next) {
+    enum { STREAMS = 16 };
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
+    const rules_access *operand = operand_in_pieces(r, axis, access, count);
+    if (!operand || t->unit || operand->stride[step] == RULES_IRREGULAR) return;
+    const tir_tensor *tensor = &r->region->tensors.data[operand->tensor];
+    const int inner = loop_over_pieces(r, stage, operand, step);
+    const bool distant = operand->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
+    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS || (inner == step && !next)) return;
     if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2 &&
         tir_choose_yes(r->schedule, stage->name, "fetch_pieces", true))
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
-                         steps_loop(stage, t, inner), owner, vo);
+                         steps_loop(stage, t, inner), owner, loop);
 }
 
 /* How panels get to L2 before they are used. */
@@ -140,6 +151,18 @@ static fetch choose_fetch(rules *r, const tir_stage *stage, const rules_tile_sha
     return (fetch)tir_choose_word(r->schedule, stage->name, "fetch", in_block ? 2 : 3, ways, (int)best);
 }
 
+/* Not of rows that many tiles of columns share, or with few products for each (AVX2, 64 columns at stride 2: 1.05 of the time, 16 columns 1.09). */
+void rules_fetch_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *uo) {
+    enum { LEAST_PRODUCTS = 40 /* vectors, in a row of a window: with fewer, prefetches hold up the arithmetic */ };
+    const tir_stage *stage = &r->region->stages.data[main];
+    const int64_t columns = rules_extent(r, &stage->axis[t->v]);
+    const int step = first_reduction(r, stage), last = stage->space + stage->reduce - 1;
+    if (!rules_is_contraction(r, main) || step < 0) return;
+    const int64_t products = t->mr * (t->nr / t->lanes) * rules_known_extent(r, &stage->axis[last]);
+    if (products >= LEAST_PRODUCTS && columns >= 0 && columns <= FEW_TILES * t->nr)
+        fetch_pieces(r, main, t, t->u, owner, uo, false);
+}
+
 void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo,
                          bool panels_first) {
     const tir_stage *stage = &r->region->stages.data[main];
@@ -147,7 +170,7 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     if (!rules_is_contraction(r, main) || step < 0) return;
     const int panels = panels_of(r, main, t, access, count);
-    if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo, panels_first);
+    if (panels < 0) fetch_pieces(r, main, t, t->v, owner, vo, panels_first);
     if (panels < 0 || !panels_first || t->inside || t->peel)
         return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];

@@ -224,6 +224,8 @@ void rules_attach_transposed(rules *r, int s, const char *owner, const char *til
  * of the loop over tiles of rows */
 void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo,
                          bool panels_first);
+/* The same for rows of an image that are broadcast, in the loop `uo` over tiles of rows. */
+void rules_fetch_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *uo);
 /* If the results of the stages in the tile exceed L2, prefetches during the reduction the lines that the tile stores, and those of operands
  * that stages other than the reduction load. `loop`: the owner's loop at which the stages are attached. */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop);

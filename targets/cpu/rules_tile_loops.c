@@ -644,6 +644,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     attach_members(&l, transposed);
     if (!place && l.vo && !l.panels)
         rules_fetch_columns(r, l.main, &l.tile, l.owner->name, l.vo, l.walk == WALK_PANELS_FIRST);
+    if (!place && l.uo) rules_fetch_rows(r, l.main, &l.tile, l.owner->name, l.uo);
     if (!place) rules_fetch_tile(r, l.main, owner, l.inside, &l.tile, l.last);
     return true;
 }
