@@ -198,9 +198,10 @@ graph_bound graph_bound_contraction(const graph_bound_node *b) {
 
 graph_bound graph_bound_einsum(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0];
-    const double elements = graph_bound_count(b->g, b->x);
+    const double elements = graph_bound_count(b->g, b->x), results = fmax(1, graph_bound_count(b->g, b->y));
     if (b->inputs > 2) return graph_bound_any_order(b);
-    if (b->inputs == 2) return of_products(b, elements * fmax(1, graph_bound_count(b->g, graph_bound_shape(b, 1)) / 8));
+    if (b->inputs == 2) /* each label of the result is one of an operand */
+        return of_products(b, elements * graph_bound_count(b->g, graph_bound_shape(b, 1)) / results);
     return graph_bound_summed(b, elements, graph_bound_magnitude(x), x->error, x->special, x->integral);
 }
 

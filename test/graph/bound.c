@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 /* after the above */
 #include <cmocka.h>
 
@@ -110,10 +111,10 @@ static void jumps_have_none(void **state) {
     (void)state;
     const double jump = unary("floor", 0.5, 1.5, 1e-6).error;
     assert_true(jump >= 1 && jump < 4);
-    assert_true(unary("floor", 0.2, 0.3, 1e-6).error < 1e-5);
+    assert_true(unary("floor", 0.2, 0.3, 1e-6).error < 1e-4);
     assert_true(unary("floor", 0.5, 1.5, 0).error == 0);
     assert_true(unary("log", 0, 1, 1e-6).error == INFINITY);
-    assert_true(unary("log", 0.5, 1, 1e-6).error < 1e-5);
+    assert_true(unary("log", 0.5, 1, 1e-6).error < 1e-4);
     assert_true(unary("tan", 1, 2, 1e-6).error == INFINITY);
     assert_true(unary("is_nan", -1, 1, 1e-6).error == 0);
     const dlc_dtype dtypes[] = {DLC_F32, DLC_F32};
@@ -175,9 +176,30 @@ static void sums_add_errors(void **state) {
     assert_true(unary("softmax", -1, 1, 1e-6).high == 1);
 }
 
+/* Labels that are only in one operand are summed, too. */
+static void einsum_sums_every_label(void **state) {
+    (void)state;
+    static const char text[] = "graph {\n  input c: f32[1, 1]\n  input x: f32[6, 1]\n"
+                               "  y = einsum(c, x, equation=\"ij,kl->jl\")\n  output y\n}\n";
+    const graph_bound inputs[] = {range(-1, 1, 0), range(-1, 1, 0)};
+    bench b;
+    double error = -1;
+    if (begin(&b)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &b.arena, "text", text, strlen(text));
+        const graph *g = graph_parse(&b.arena, &lexer);
+        graph_bound *values = LIB_NEW_ARRAY(&b.arena, graph_bound, g->values.count + 1);
+        graph_bound_values(&b.arena, g, inputs, false, values);
+        error = values[g->outputs.data[0]].error;
+    }
+    lib_arena_free(&b.arena);
+    assert_true(error > 0 && error < 1e-4);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_map_has_a_bound), cmocka_unit_test(jumps_have_none),
-                                       cmocka_unit_test(ranges_are_intervals), cmocka_unit_test(ranges_reach_infinity),
-                                       cmocka_unit_test(sums_add_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_map_has_a_bound), cmocka_unit_test(jumps_have_none),
+        cmocka_unit_test(ranges_are_intervals),  cmocka_unit_test(ranges_reach_infinity),
+        cmocka_unit_test(sums_add_errors),       cmocka_unit_test(einsum_sums_every_label)};
     return cmocka_run_group_tests_name("graph/bound", tests, NULL, NULL);
 }
