@@ -182,13 +182,15 @@ emit_value emit_opaque_mask(emitter *e, emit_value mask) {
     if (!e->device->machine.masked || mask.lanes < LEAST || !LLVMIsConstant(mask.llvm) || !mask_bits(mask, &bits))
         return mask;
     if (emit_find(e, 2, key, &found)) return found;
-    const LLVMTypeRef type = LLVMIntTypeInContext(e->context, (unsigned)mask.lanes);
-    const LLVMTypeRef function = LLVMFunctionType(type, (LLVMTypeRef[]){type}, 1, false);
+    /* at least 32 bits, since LLVM moves whole registers, of which an instruction on 8 or 16 bits leaves the others as they are */
+    const LLVMTypeRef wide = mask.lanes > 32 ? e->i64 : e->i32,
+                      function = LLVMFunctionType(wide, &(LLVMTypeRef){wide}, 1, false);
     const LLVMValueRef same =
         LLVMGetInlineAsm(function, "", 0, "=r,0", 4, false, false, LLVMInlineAsmDialectATT, false);
-    LLVMValueRef number = LLVMConstInt(type, bits, false);
+    LLVMValueRef number = LLVMConstInt(wide, bits, false);
     emit_at(e, result.level);
     number = LLVMBuildCall2(e->builder, function, same, &number, 1, "");
+    number = LLVMBuildTrunc(e->builder, number, LLVMIntTypeInContext(e->context, (unsigned)mask.lanes), "");
     result.llvm = LLVMBuildBitCast(e->builder, number, LLVMTypeOf(mask.llvm), "");
     return emit_remember(e, 2, key, result);
 }

@@ -405,12 +405,13 @@ static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const in
 }
 
 static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
+    enum { LEAST_VECTOR = 16 /* bytes: LLVM widens shorter ones, and their masks */ };
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
     int64_t step = a->size ? a->stride / a->size : 0;
     bool regular = !a->offset.vector.llvm && a->stride % a->size == 0;
     emit_value offsets = regular && (step == 1 || step == -1) ? (emit_value){0} : lane_offsets(e, a);
-    if (regular && step == 1 && mask.llvm) mask = emit_opaque_mask(e, mask);
+    if (regular && step == 1 && mask.llvm && lanes * a->size >= LEAST_VECTOR) mask = emit_opaque_mask(e, mask);
     emit_at(e, e->top);
     if (regular && step == 1) {
         if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);

@@ -111,6 +111,26 @@ static void test_window(void **state) {
     }
 }
 
+/* Ends of operands beside doubles, whose vectors have the fewest lanes: nothing beyond an operand's last element is read, whatever registers
+ * held before. */
+static void test_ends(void **state) {
+    (void)state;
+    enum { LEAST = 33, ENDS = 7 };
+    static const char *const dtypes[] = {"bool", "u8", "i16", "bf16", "i32", "f32", "i64"};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        char text[2048];
+        int at = snprintf(text, sizeof text, "kernel ends(x: f64[3, 40] arg, y: f64[%d, 3, 40] arg", ENDS);
+        for (int n = 0; n < ENDS; n++)
+            at += snprintf(text + at, sizeof text - (size_t)at, ", c%d: %s[3, %d] arg", n, dtypes[i], LEAST + n);
+        at += snprintf(text + at, sizeof text - (size_t)at, ")\nphase tasks=3 task=p {\n");
+        for (int n = 0; n < ENDS; n++)
+            at += snprintf(text + at, sizeof text - (size_t)at,
+                           "  for i in 0..%d vec { y[%d, p, i] = x[p, i]*cast.f64(c%d[p, i]) }\n", LEAST + n, n, n);
+        snprintf(text + at, sizeof text - (size_t)at, "}\n");
+        kernel_check(text, NULL);
+    }
+}
+
 /* Without fma a sum overwrites one of its operands: the one before, and each row copies what is broadcast once. */
 static void test_sums_in_place(void **state) {
     (void)state;
@@ -484,23 +504,15 @@ static void test_phases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),
-        cmocka_unit_test(test_masked_tail),
-        cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_sums_in_place),
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_reductions_side_by_side),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_loops),
-        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_masked_strides),
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_fused_axes),
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_map),        cmocka_unit_test(test_masked_tail),
+        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_window),
+        cmocka_unit_test(test_ends),       cmocka_unit_test(test_sums_in_place),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_reductions_side_by_side),
+        cmocka_unit_test(test_softmax),    cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_strides),    cmocka_unit_test(test_masked_strides),
+        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_fused_axes),
+        cmocka_unit_test(test_gather),     cmocka_unit_test(test_hints),
         cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
