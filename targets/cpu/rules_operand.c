@@ -180,8 +180,8 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
                         o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     rules_operand_access best = c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) best = RULES_OPERAND_ROW_BLOCKS;
-    if (best != RULES_OPERAND_IN_PLACE &&
-        t->m > FEWEST_ROWS) /* not included: tiles prefetch the next one's columns (rules_cache_blocks.c) */
+    /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
+    if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS)
         tir_doubt(r->schedule, stage->name, "read", ways[RULES_OPERAND_IN_PLACE]);
     return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
 }
