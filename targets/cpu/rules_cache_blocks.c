@@ -72,12 +72,18 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                      stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
 }
 
+static int64_t elements_of_line(const rules *r, const rules_access *operand) {
+    return r->machine->line / (int64_t)lib_dtype_size(r->region->tensors.data[operand->tensor].dtype);
+}
+
 /* The innermost loop over steps that read other pieces of the operand: taps along a row of an image share lines. */
 static int loop_over_pieces(const rules *r, const tir_stage *stage, const rules_access *operand, int step) {
-    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[operand->tensor].dtype);
+    const int64_t elements = elements_of_line(r, operand);
     int inner = step;
-    for (int a = step + 1; a < stage->space + stage->reduce; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && llabs(operand->stride[a]) * size >= r->machine->line) inner = a;
+    for (int a = step + 1; a < stage->space + stage->reduce; a++) {
+        const int64_t stride = operand->stride[a];
+        if (rules_extent(r, &stage->axis[a]) != 1 && stride != RULES_IRREGULAR && llabs(stride) >= elements) inner = a;
+    }
     return inner;
 }
 
@@ -89,9 +95,7 @@ static const rules_access *operand_in_pieces(const rules *r, int axis, const rul
         if (only) return NULL;
         only = &access[i];
     }
-    if (!only || only->stride[axis] <= 0) return NULL;
-    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[only->tensor].dtype);
-    return only->stride[axis] * size < r->machine->line ? only : NULL;
+    return only && only->stride[axis] > 0 && only->stride[axis] < elements_of_line(r, only) ? only : NULL;
 }
 
 /* For an operand of which a tile reads a piece of each of many distant rows, more streams than the hardware prefetcher follows: each step
@@ -109,7 +113,7 @@ static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, int axis
     if (!operand || t->unit || operand->stride[step] == RULES_IRREGULAR) return;
     const tir_tensor *tensor = &r->region->tensors.data[operand->tensor];
     const int inner = loop_over_pieces(r, stage, operand, step);
-    const bool distant = operand->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
+    const bool distant = operand->stride[step] >= r->machine->page / (int64_t)lib_dtype_size(tensor->dtype);
     if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS || (inner == step && !next)) return;
     if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2 &&
         tir_choose_yes(r->schedule, stage->name, "fetch_pieces", true))
