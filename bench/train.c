@@ -1,6 +1,6 @@
 /* Kind `train`: a step of training a network, as one program: loss, gradients, w - rate * gradient in place of w. The same networks are
- * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. `arena=40` limits the step to 40 %
- * of the arena that it has otherwise (contest.c). Kind `backward`: one kernel that computes a derivative; its operands are what the forward
+ * written for the peers in train_server.py, with operands in the same order: x, labels, weights, rate. `arena=40`: the step is
+ * compiled with a limit on its arena (memory_bytes), 40 % of the arena that the same step takes without a limit (contest.c). Kind `backward`: one kernel that computes a derivative; its operands are what the forward
  * kernel keeps for it. Kind `update`: one program that computes the gradient of a linear layer's weights and an optimiser's step of these
  * weights. Kind `second`: a linear layer or a convolution whose second result is the operand of its activation. */
 #include "bench/cases.h"

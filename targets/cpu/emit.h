@@ -301,6 +301,8 @@ LLVMValueRef emit_fill(emitter *e, LLVMTypeRef element, int lanes, int64_t integ
 LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value);
 LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step);
 LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, const int *index);
+/* set[i]: is lane i in the mask (NULL: all are)? False: the mask is not constant. */
+bool emit_mask_lanes(emit_value mask, int lanes, bool *set);
 /* The mask; where machines have mask registers, a constant one as a value that LLVM does not know. LLVM would make a select by constant lanes
  * a blend after the operation, which takes another instruction and another register, instead of masking the operation. */
 emit_value emit_opaque_mask(emitter *e, emit_value mask);

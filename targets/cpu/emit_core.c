@@ -164,24 +164,24 @@ LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes,
     return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(mask, (unsigned)lanes), "");
 }
 
-/* The bits of a constant mask, as far as all its lanes are numbers. */
-static bool mask_bits(emit_value mask, uint64_t *bits) {
-    *bits = 0;
-    for (int i = 0; i < mask.lanes; i++) {
-        const LLVMValueRef lane = LLVMGetAggregateElement(mask.llvm, (unsigned)i);
-        if (!lane || !LLVMIsAConstantInt(lane)) return false;
-        *bits |= (uint64_t)LLVMConstIntGetZExtValue(lane) << i;
+bool emit_mask_lanes(emit_value mask, int lanes, bool *set) {
+    if (mask.llvm && !LLVMIsConstant(mask.llvm)) return false;
+    for (int i = 0; i < lanes; i++) {
+        const LLVMValueRef lane = mask.llvm ? LLVMGetAggregateElement(mask.llvm, (unsigned)i) : NULL;
+        if (mask.llvm && (!lane || !LLVMIsAConstantInt(lane))) return false;
+        set[i] = !lane || LLVMConstIntGetZExtValue(lane);
     }
     return true;
 }
 
 emit_value emit_opaque_mask(emitter *e, emit_value mask) {
     enum { LEAST = 8 /* lanes of a mask register that is moved as a whole */ };
-    uint64_t bits, key[] = {EMIT_OPAQUE, (uint64_t)(uintptr_t)mask.llvm};
+    bool set[EMIT_MAX_LANES];
+    uint64_t bits = 0, key[] = {EMIT_OPAQUE, (uint64_t)(uintptr_t)mask.llvm};
     emit_value result = {.lanes = mask.lanes, .level = (int16_t)(e->top > 0 ? e->top - 1 : 0)}, found;
-    if (!e->device->machine.masked || mask.lanes < LEAST || !LLVMIsConstant(mask.llvm) || !mask_bits(mask, &bits))
-        return mask;
+    if (!e->device->machine.masked || mask.lanes < LEAST || !emit_mask_lanes(mask, mask.lanes, set)) return mask;
     if (emit_find(e, 2, key, &found)) return found;
+    for (int i = 0; i < mask.lanes; i++) bits |= (uint64_t)set[i] << i;
     /* at least 32 bits, since LLVM moves whole registers, of which an instruction on 8 or 16 bits leaves the others as they are */
     const LLVMTypeRef wide = mask.lanes > 32 ? e->i64 : e->i32,
                       function = LLVMFunctionType(wide, &(LLVMTypeRef){wide}, 1, false);

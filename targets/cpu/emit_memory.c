@@ -170,15 +170,11 @@ typedef LLVMValueRef picking[PICK_PARTS];
 
 /* Number of active lanes if they are the first ones; else 0. */
 static int leading_lanes(const emitter *e, emit_value mask) {
-    if (!mask.llvm) return e->active;
-    if (!LLVMIsConstant(mask.llvm)) return 0;
+    bool set[EMIT_MAX_LANES];
     int count = 0;
-    for (int i = 0; i < e->active; i++) {
-        LLVMValueRef lane = LLVMGetAggregateElement(mask.llvm, (unsigned)i);
-        if (!lane || !LLVMIsAConstantInt(lane)) return 0;
-        if (!LLVMConstIntGetZExtValue(lane)) continue;
-        if (i != count++) return 0;
-    }
+    if (!emit_mask_lanes(mask, e->active, set)) return 0;
+    for (int i = 0; i < e->active; i++)
+        if (set[i] && i != count++) return 0;
     return count;
 }
 
@@ -309,22 +305,11 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 
-/* reads[i]: does lane i read? False: the mask is not constant. */
-static bool known_lanes(const emitter *e, emit_value mask, bool *reads) {
-    for (int i = 0; i < e->lanes; i++) {
-        const bool constant = !mask.llvm || LLVMIsConstant(mask.llvm);
-        const LLVMValueRef lane = mask.llvm && constant ? LLVMGetAggregateElement(mask.llvm, (unsigned)i) : NULL;
-        if (mask.llvm && (!lane || !LLVMIsAConstantInt(lane))) return false;
-        reads[i] = !lane || LLVMConstIntGetZExtValue(lane);
-    }
-    return true;
-}
-
 static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_value offsets) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
     bool reads[EMIT_MAX_LANES];
-    if (!has_gather(e, a) && known_lanes(e, mask, reads)) {
+    if (!has_gather(e, a) && emit_mask_lanes(mask, lanes, reads)) {
         LLVMTypeRef element = memory_type(e, a, 0);
         LLVMValueRef result = mask.llvm ? LLVMConstNull(type) : LLVMGetPoison(type);
         for (int i = 0; i < lanes; i++) {

@@ -155,7 +155,8 @@ static fetch choose_fetch(rules *r, const tir_stage *stage, const rules_tile_sha
     return (fetch)tir_choose_word(r->schedule, stage->name, "fetch", in_block ? 2 : 3, ways, (int)best);
 }
 
-/* Not of rows that many tiles of columns share, or with few products for each (AVX2, 64 columns at stride 2: 1.05 of the time, 16 columns 1.09). */
+/* Pieces of rows are prefetched only if at most FEW_TILES tiles of columns share them, and if each has LEAST_PRODUCTS products (AVX2, prefetched
+ * nevertheless: 64 columns at stride 2 took 1.05 of the time, 16 columns 1.09). */
 void rules_fetch_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *uo) {
     enum { LEAST_PRODUCTS = 40 /* vectors, in a row of a window: with fewer, prefetches hold up the arithmetic */ };
     const tir_stage *stage = &r->region->stages.data[main];
