@@ -455,15 +455,31 @@ static graph_id scatter_as(const graph_rule *rule, graph_id x, graph_id updates,
     return graph_emit(rule->g, rule->op, 3, (graph_id[]){x, rule->input[1], updates}, attribute);
 }
 
-/* The elements of a tensor of x's shape that the updates meet; any where they are dropped. */
+/* The elements of a tensor of x's shape that the updates meet; any where they are dropped. All are dropped if an axis whose size is a symbol
+ * is empty; gathers refuse such axes, hence one more element there. */
 static graph_id gather_as(const graph_rule *rule, graph_id x) {
     static const char *const gathers[][2] = {
         {"scatter", "gather"}, {"scatter_elements", "gather_elements"}, {"scatter_nd", "gather_nd"}};
+    graph *g = rule->g;
+    const graph_shape shape = *graph_shape_of(g, x);
     int which = 0;
     while (strcmp(gathers[which][0], rule->op->name) != 0) which++;
     const int axis = graph_op_attribute(rule->op, "axis");
+    const int64_t low[DLC_MAX_RANK] = {0};
+    int64_t high[DLC_MAX_RANK] = {0}, first = 0, count = 1, size;
+    if (axis >= 0)
+        first = graph_axis_of(rule->attribute[axis].integer, shape.rank);
+    else
+        tir_is_const(g->pool, graph_shape_of(g, rule->input[1])->dim[graph_shape_of(g, rule->input[1])->rank - 1],
+                     &count);
+    bool grows = false;
+    for (int64_t i = first; i < first + count; i++) {
+        high[i] = !tir_is_const(g->pool, shape.dim[i], &size);
+        grows = grows || high[i];
+    }
+    if (grows) x = graph_pad(g, x, graph_scalar_like(g, x, 0), low, high);
     const graph_setting along = graph_set_integer("axis", axis < 0 ? 0 : rule->attribute[axis].integer);
-    return graph_emit_with(rule->g, gathers[which][1], 2, (graph_id[]){x, rule->input[1]}, axis < 0 ? 0 : 1, &along);
+    return graph_emit_with(g, gathers[which][1], 2, (graph_id[]){x, rule->input[1]}, axis < 0 ? 0 : 1, &along);
 }
 
 /* bool, of the updates' shape: the update is not dropped. Its number, met again where it was added, says so. */
@@ -510,30 +526,38 @@ static graph_id is_last(const graph_rule *rule) {
 }
 
 /* Factors of the tangents of x and of the updates. min and max: the elements that equal the result share evenly. mul: the product of the
- * others, by the number of zeros among them. */
+ * others, p times that of those others that are 0, where p is the product of all that are not 0. The others that are 0: none, one, which is
+ * then their sum, or more, whose product has no first derivative (nor has this, so that derivatives of third order are 0 there). */
 static void scatter_factors(const graph_rule *rule, graph_id factor[2]) {
     graph *g = rule->g;
-    const graph_id x = graph_rule_operand(rule, 0), updates = graph_rule_operand(rule, 2);
-    const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
+    const graph_id operand[2] = {graph_rule_operand(rule, 0), graph_rule_operand(rule, 2)};
+    const dlc_dtype dtype = graph_shape_of(g, operand[0])->dtype;
     const graph_id zero = graph_scalar(g, dtype, 0), one = graph_scalar(g, dtype, 1);
+    graph_id is_zero[2], other[2], left[2];
     if (combine_of(rule) != COMBINE_mul) {
-        const graph_id y = scatter_as(rule, x, updates, combine_of(rule));
-        const graph_id in_x = graph_cast(g, graph_eq(g, x, y), dtype);
-        const graph_id in_updates = graph_cast(g, graph_eq(g, updates, gather_as(rule, y)), dtype);
+        const graph_id y = scatter_as(rule, operand[0], operand[1], combine_of(rule));
+        const graph_id in_x = graph_cast(g, graph_eq(g, operand[0], y), dtype);
+        const graph_id in_updates = graph_cast(g, graph_eq(g, operand[1], gather_as(rule, y)), dtype);
         const graph_id share = graph_div(g, one, scatter_as(rule, in_x, in_updates, COMBINE_add));
         factor[0] = graph_mul(g, in_x, share);
         factor[1] = graph_mul(g, in_updates, gather_as(rule, share));
         return;
     }
-    const graph_id none[2] = {graph_eq(g, x, zero), graph_eq(g, updates, zero)};
-    const graph_id value[2] = {graph_select(g, none[0], one, x), graph_select(g, none[1], one, updates)};
-    const graph_id product = scatter_as(rule, value[0], value[1], COMBINE_mul);
-    const graph_id zeros = scatter_as(rule, graph_cast(g, none[0], dtype), graph_cast(g, none[1], dtype), COMBINE_add);
     for (int i = 0; i < 2; i++) {
-        const graph_id p = i ? gather_as(rule, product) : product, n = i ? gather_as(rule, zeros) : zeros;
-        const graph_id alone = graph_select(g, graph_eq(g, n, one), p, zero);
-        const graph_id without = graph_select(g, graph_eq(g, n, zero), graph_div(g, p, value[i]), zero);
-        factor[i] = graph_select(g, none[i], alone, without);
+        is_zero[i] = graph_eq(g, operand[i], zero);
+        other[i] = graph_select(g, is_zero[i], one, operand[i]);
+        left[i] = graph_select(g, is_zero[i], operand[i], zero);
+    }
+    const graph_id product = scatter_as(rule, other[0], other[1], COMBINE_mul);
+    const graph_id sum = scatter_as(rule, left[0], left[1], COMBINE_add);
+    const graph_id zeros =
+        scatter_as(rule, graph_cast(g, is_zero[0], dtype), graph_cast(g, is_zero[1], dtype), COMBINE_add);
+    for (int i = 0; i < 2; i++) {
+        const graph_id p = i ? gather_as(rule, product) : product, z = i ? gather_as(rule, sum) : sum;
+        const graph_id n = graph_sub(g, i ? gather_as(rule, zeros) : zeros, graph_cast(g, is_zero[i], dtype));
+        const graph_id others = graph_select(g, graph_eq(g, n, zero), one,
+                                             graph_select(g, graph_eq(g, n, one), graph_sub(g, z, left[i]), zero));
+        factor[i] = graph_multiply_no_nan(g, others, graph_div(g, p, other[i]));
     }
 }
 

@@ -245,16 +245,16 @@ static void transpose_window_sum(graph_rule *rule) {
     rule->out[0] = graph_slice(g, c, start, x.dim, NULL);
 }
 
-/* The elements that position `at` of all windows reads of x padded with `fill`. */
+/* The elements that position `at` of all windows reads of x padded with `fill`; none if no window fits, where x may end before the position. */
 static graph_id window_elements(const graph_rule *rule, graph_id padded, const int64_t *at) {
     graph *g = rule->g;
-    const graph_shape y = *graph_shape_of(g, rule->first);
+    const graph_shape y = *graph_shape_of(g, rule->first), x = *graph_shape_of(g, padded);
     tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
     int64_t step[DLC_MAX_RANK];
     for (int i = 0; i < y.rank; i++) {
         const graph_window w = graph_window_of(rule->attribute + REDUCE_WINDOW_LISTS, i);
         step[i] = w.number[WINDOW_STRIDE];
-        start[i] = tir_index(g->pool, at[i] * w.number[WINDOW_DILATION]);
+        start[i] = tir_min(g->pool, tir_index(g->pool, at[i] * w.number[WINDOW_DILATION]), x.dim[i]);
         tir_expr reach =
             tir_mul(g->pool, tir_sub(g->pool, y.dim[i], tir_index(g->pool, 1)), tir_index(g->pool, step[i]));
         stop[i] = tir_add(g->pool, start[i],
@@ -377,7 +377,9 @@ static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
     const graph_attribute *attribute = rule->attribute;
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, removed[2][SPATIAL_MAX] = {{0}}, extra[SPATIAL_MAX];
     int64_t extent, size;
-    bool varies = false;
+    /* convolution_transposed takes windows and channels in groups only as numbers */
+    bool varies =
+        attribute[CONVOLUTION_GROUPS].integer > 1 && !tir_is_const(g->pool, graph_shape_of(g, w)->dim[0], &extent);
     for (int i = 0; i < x.rank - 2; i++) {
         const graph_window k = graph_window_of(attribute + CONVOLUTION_LISTS, i);
         const int64_t before = k.number[WINDOW_LOW], after = k.number[WINDOW_HIGH], stride = k.number[WINDOW_STRIDE];

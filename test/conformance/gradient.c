@@ -2,7 +2,9 @@
  *   tangents against differences of the row's f64 reference, which shares no code with them (Richardson extrapolation of central
  *   differences; elements whose one-sided differences disagree are left out: at most one of ten);
  *   <v, J u> = <J^T v, u>: cotangents against tangents;
- *   the tangent of the cotangent against differences of cotangents: second order.
+ *   the tangent of the cotangent against differences of cotangents: second order;
+ *   the tangent of the cotangent = the cotangent of the cotangent = the cotangent of the tangent: orders of derivation;
+ *   where sizes are symbols, and in f32, f16 or bf16 (in turn): against those of numbers, of f64.
  * Programs run on the cpu target, or on DLC_TEST_TARGET. With names of rows as arguments: only those. */
 #include "graph/gradient.h"
 #include "graph/build.h"
@@ -26,12 +28,16 @@ typedef graph_reference_tensor tensor;
 typedef struct test_case {
     sample s;
     lib_arena *arena;
-    tensor operand[SAMPLE_OPERANDS], direction[SAMPLE_OPERANDS], second[SAMPLE_OPERANDS], seed[RESULTS];
+    /* derivatives are of and by what has this type */
+    dlc_dtype dtype;
+    tensor operand[SAMPLE_OPERANDS], direction[SAMPLE_OPERANDS], seed[RESULTS];
     tensor result[RESULTS];
     int results;
-    /* operands and results of f64 */
     bool moves[SAMPLE_OPERANDS], counts[RESULTS];
-    int64_t compared, left_out;
+    /* some operand and result has the type; results of the row at the operands are NaN */
+    bool differs, fails;
+    /* elements; lines */
+    int64_t compared, left_out, lines, varied, narrowed;
     char *failure;
     size_t room;
 } test_case;
@@ -119,26 +125,36 @@ typedef struct built {
     graph_id input[SAMPLE_OPERANDS], first;
 } built;
 
-static built build(test_case *c) {
+/* Which sizes are symbols. Equal sizes are the same symbol, so that what the row wants to be equal is; 1 is a number, since such axes may be
+ * repeated. */
+typedef enum symbols { NUMBERS, FIRST_AXES, ALL_AXES } symbols;
+
+static tir_expr size_of(const test_case *c, graph *g, symbols which, int axis, int64_t size) {
+    if (which == NUMBERS || (which == FIRST_AXES && axis > 0) || size == 1) return tir_index(g->pool, size);
+    return graph_symbol_named(g, lib_arena_format(c->arena, "n%lld", (long long)size));
+}
+
+static built build(test_case *c, symbols which) {
     built b = {.g = graph_new(c->arena, NULL)};
     sample_parse(&c->s, b.g, c->s.op, c->s.line);
     for (int i = 0; i < c->s.operands; i++) {
         const sample_operand *operand = &c->s.operand[i];
         graph_shape shape = {.dtype = operand->dtype, .rank = operand->rank};
-        for (int d = 0; d < operand->rank; d++) shape.dim[d] = tir_index(b.g->pool, operand->dim[d]);
+        for (int d = 0; d < operand->rank; d++) shape.dim[d] = size_of(c, b.g, which, d, operand->dim[d]);
         b.input[i] = operand->left_out ? 0 : graph_new_input(b.g, lib_arena_format(c->arena, "x%d", i), &shape);
     }
     b.first = graph_emit(b.g, c->s.op, c->s.operands, b.input, c->s.attribute);
     return b;
 }
 
-/* Further inputs of the shapes of some values. */
+/* Further inputs, derivatives of some values. */
 static int inputs_like(built *b, const char *name, int count, const graph_id *values, const bool *which,
                        graph_id *out) {
     int added = 0;
     for (int i = 0; i < count; i++) {
         if (!which[i]) continue;
-        const graph_shape shape = *graph_shape_of(b->g, values[i]);
+        graph_shape shape = *graph_shape_of(b->g, values[i]);
+        shape.dtype = graph_tangent_dtype(shape.dtype);
         out[added++] = graph_new_input(b->g, lib_arena_format(b->g->arena, "%s%d", name, i), &shape);
     }
     return added;
@@ -151,10 +167,18 @@ static int chosen(int count, const graph_id *values, const bool *which, graph_id
     return kept;
 }
 
-static void add_outputs(built *b, int count, const graph_id *values, const graph_id *shapes) {
-    for (int i = 0; i < count; i++)
-        graph_new_output(b->g, lib_arena_format(b->g->arena, "z%d", i),
-                         values[i] ? values[i] : graph_full_like(b->g, shapes[i], 0));
+/* Zeros like a derivative of the value. */
+static graph_id no_derivative(graph *g, graph_id value) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    return graph_full(g, graph_tangent_dtype(shape->dtype), shape->rank, shape->dim, 0);
+}
+
+/* Outputs: derivatives of the values; 0: there are none, which is 0. */
+static void add_outputs(built *b, const char *name, int count, graph_id *derivative, const graph_id *values) {
+    for (int i = 0; i < count; i++) {
+        if (!derivative[i]) derivative[i] = no_derivative(b->g, values[i]);
+        graph_new_output(b->g, lib_arena_format(b->g->arena, "%s%d", name, i), derivative[i]);
+    }
 }
 
 typedef struct arguments {
@@ -179,47 +203,68 @@ static graph_id results_of(const test_case *c, const built *b, graph_id *y) {
     return b->first;
 }
 
-/* out[r]: the tangents of the results along the direction. */
-static void run_tangents(test_case *c, const tensor *direction, tensor *out) {
-    built b = build(c);
-    graph_id x[SAMPLE_OPERANDS], u[SAMPLE_OPERANDS], all[RESULTS] = {0}, y[RESULTS], moved[RESULTS];
-    results_of(c, &b, all);
-    const int count = chosen(c->s.operands, b.input, c->moves, x), results = chosen(c->results, all, c->counts, y);
-    inputs_like(&b, "u", c->s.operands, b.input, c->moves, u);
-    graph_jvp(b.g, "jvp", count, x, u, results, y, moved);
-    add_outputs(&b, results, moved, y);
-    arguments a = given(c, c->operand);
-    append(&a, c->s.operands, direction, c->moves);
-    tensor z[RESULTS];
+/* out[i], list[]: new tensors for derivatives of the values that are wanted; returns how many. */
+static int tensors_like(test_case *c, int count, const tensor *values, const bool *which, tensor *out, tensor *list) {
     int n = 0;
-    for (int r = 0; r < c->results; r++)
-        if (c->counts[r]) z[n++] = out[r] = like(c->arena, &c->result[r]);
-    run_program(c, b.g, a.count, a.in, n, z);
+    for (int i = 0; i < count; i++) {
+        if (!which[i]) continue;
+        out[i] = like(c->arena, &values[i]);
+        out[i].dtype = graph_tangent_dtype(out[i].dtype);
+        list[n++] = out[i];
+    }
+    return n;
 }
 
-/* out[i]: the cotangents of the operands for the seeds; or, with a direction, their tangents along it. */
-static void run_cotangents(test_case *c, const tensor *operand, const tensor *direction, tensor *out) {
-    built b = build(c);
-    graph_id x[SAMPLE_OPERANDS], u[SAMPLE_OPERANDS], v[RESULTS], all[RESULTS] = {0}, y[RESULTS], back[SAMPLE_OPERANDS],
-                                                                 second[SAMPLE_OPERANDS];
+/* out[i]: the cotangents of the operands for the seeds. */
+static void run_cotangents(test_case *c, const tensor *operand, tensor *out) {
+    built b = build(c, NUMBERS);
+    graph_id x[SAMPLE_OPERANDS], v[RESULTS], all[RESULTS] = {0}, y[RESULTS], back[SAMPLE_OPERANDS];
     results_of(c, &b, all);
     const int count = chosen(c->s.operands, b.input, c->moves, x), results = chosen(c->results, all, c->counts, y);
     inputs_like(&b, "v", c->results, all, c->counts, v);
-    if (direction) inputs_like(&b, "u", c->s.operands, b.input, c->moves, u);
     graph_vjp(b.g, "vjp", results, y, v, count, x, back);
-    if (direction) {
-        for (int i = 0; i < count; i++)
-            if (!back[i]) back[i] = graph_full_like(b.g, x[i], 0);
-        graph_jvp(b.g, "jvp", count, x, u, count, back, second);
-    }
-    add_outputs(&b, count, direction ? second : back, x);
+    add_outputs(&b, "c", count, back, x);
     arguments a = given(c, operand);
     append(&a, c->results, c->seed, c->counts);
-    if (direction) append(&a, c->s.operands, direction, c->moves);
     tensor z[SAMPLE_OPERANDS];
-    int n = 0;
-    for (int i = 0; i < c->s.operands; i++)
-        if (c->moves[i]) z[n++] = out[i] = like(c->arena, &c->operand[i]);
+    const int n = tensors_like(c, c->s.operands, c->operand, c->moves, out, z);
+    run_program(c, b.g, a.count, a.in, n, z);
+}
+
+/* All derivatives of one program. second: along `direction`, the tangent of the cotangents, the cotangents of the cotangents, the cotangents
+ * of the tangents. */
+enum { ORDERS = 3 };
+typedef struct derivatives {
+    tensor tangent[RESULTS], cotangent[SAMPLE_OPERANDS], second[ORDERS][SAMPLE_OPERANDS];
+} derivatives;
+
+static void run_all(test_case *c, symbols which, bool twice, derivatives *d) {
+    built b = build(c, which);
+    graph_id x[SAMPLE_OPERANDS], u[SAMPLE_OPERANDS], v[RESULTS], all[RESULTS] = {0}, y[RESULTS], moved[RESULTS];
+    graph_id back[SAMPLE_OPERANDS], second[ORDERS][SAMPLE_OPERANDS];
+    results_of(c, &b, all);
+    const int count = chosen(c->s.operands, b.input, c->moves, x), results = chosen(c->results, all, c->counts, y);
+    inputs_like(&b, "v", c->results, all, c->counts, v);
+    inputs_like(&b, "u", c->s.operands, b.input, c->moves, u);
+    graph_jvp(b.g, "jvp", count, x, u, results, y, moved);
+    graph_vjp(b.g, "vjp", results, y, v, count, x, back);
+    add_outputs(&b, "t", results, moved, y);
+    add_outputs(&b, "c", count, back, x);
+    if (twice) {
+        graph_jvp(b.g, "jvp", count, x, u, count, back, second[0]);
+        graph_vjp(b.g, "vjp", count, back, u, count, x, second[1]);
+        graph_vjp(b.g, "vjp", results, moved, v, count, x, second[2]);
+        for (int order = 0; order < ORDERS; order++)
+            add_outputs(&b, lib_arena_format(c->arena, "s%d.", order), count, second[order], x);
+    }
+    arguments a = given(c, c->operand);
+    append(&a, c->results, c->seed, c->counts);
+    append(&a, c->s.operands, c->direction, c->moves);
+    tensor z[RESULTS + (1 + ORDERS) * SAMPLE_OPERANDS];
+    int n = tensors_like(c, c->results, c->result, c->counts, d->tangent, z);
+    n += tensors_like(c, c->s.operands, c->operand, c->moves, d->cotangent, z + n);
+    for (int order = 0; twice && order < ORDERS; order++)
+        n += tensors_like(c, c->s.operands, c->operand, c->moves, d->second[order], z + n);
     run_program(c, b.g, a.count, a.in, n, z);
 }
 
@@ -266,12 +311,15 @@ static bool compare(test_case *c, const char *what, int number, const tensor *go
 static bool check_tangents(test_case *c, const tensor *tangent) {
     static const double steps[] = {1, -1, 0.5, -0.5};
     tensor at[4][RESULTS], middle[RESULTS], moved[SAMPLE_OPERANDS];
-    graph *g = build(c).g;
+    graph *g = build(c, NUMBERS).g;
     for (int s = 0; s < 4; s++) {
         move(c, steps[s] * STEP, c->direction, moved);
         run_reference(c, g, moved, at[s]);
     }
     run_reference(c, g, c->operand, middle);
+    for (int r = 0; r < c->results; r++)
+        for (int64_t k = 0; c->counts[r] && k < sample_count(&middle[r]); k++)
+            c->fails = c->fails || isnan(middle[r].data[k]);
     for (int r = 0; r < c->results; r++) {
         tensor points[] = {at[0][r], at[1][r], at[2][r], at[3][r]};
         if (c->counts[r] && !compare(c, "tangent of result", r, &tangent[r], &middle[r], points, 1e-6)) return false;
@@ -302,19 +350,105 @@ static bool check_transpose(test_case *c, const tensor *tangent, const tensor *c
     return false;
 }
 
-static bool check_second(test_case *c, const tensor *cotangent) {
+static bool check_second(test_case *c, const derivatives *d) {
     static const double steps[] = {1, -1, 0.5, -0.5};
-    tensor at[4][SAMPLE_OPERANDS], second[SAMPLE_OPERANDS], moved[SAMPLE_OPERANDS];
-    run_cotangents(c, c->operand, c->second, second);
+    tensor at[4][SAMPLE_OPERANDS], moved[SAMPLE_OPERANDS];
     for (int s = 0; s < 4; s++) {
-        move(c, steps[s] * STEP, c->second, moved);
-        run_cotangents(c, moved, NULL, at[s]);
+        move(c, steps[s] * STEP, c->direction, moved);
+        run_cotangents(c, moved, at[s]);
     }
     for (int i = 0; i < c->s.operands; i++) {
         if (!c->moves[i]) continue;
         tensor points[] = {at[0][i], at[1][i], at[2][i], at[3][i]};
-        if (!compare(c, "second derivative of operand", i, &second[i], &cotangent[i], points, 1e-5)) return false;
+        if (!compare(c, "second derivative of operand", i, &d->second[0][i], &d->cotangent[i], points, 1e-5))
+            return false;
     }
+    return true;
+}
+
+static double largest(const tensor *t) {
+    double most = 0;
+    for (int64_t k = 0; k < sample_count(t); k++)
+        if (isfinite(t->data[k])) most = fmax(most, fabs(t->data[k]));
+    return most;
+}
+
+/* Elements differ by at most tolerance times the largest of the tensor; any may be NaN if results of the row are. */
+static bool is_like(test_case *c, const char *what, int number, const tensor *got, const tensor *expected,
+                    double tolerance) {
+    const double scale = fmax(largest(expected), 1);
+    for (int64_t k = 0; k < sample_count(got); k++) {
+        if (!isfinite(expected->data[k]) && !isfinite(got->data[k])) continue;
+        if (c->fails && (isnan(expected->data[k]) || isnan(got->data[k]))) continue;
+        if (fabs(got->data[k] - expected->data[k]) <= tolerance * scale) continue;
+        snprintf(c->failure, c->room, "%s: %s %d, element %lld is %.12g, expected %.12g", c->s.line, what, number,
+                 (long long)k, got->data[k], expected->data[k]);
+        return false;
+    }
+    return true;
+}
+
+/* The second derivative does not depend on the order of the modes. */
+static bool check_orders(test_case *c, const derivatives *d) {
+    static const char *const what[] = {NULL, "the cotangent of the cotangent", "the cotangent of the tangent"};
+    for (int order = 1; order < ORDERS; order++)
+        for (int i = 0; i < c->s.operands; i++)
+            if (c->moves[i] && !is_like(c, what[order], i, &d->second[order][i], &d->second[0][i], 1e-9)) return false;
+    return true;
+}
+
+/* The row alone, without derivatives. */
+static void run_row(test_case *c, symbols which) {
+    built b = build(c, which);
+    graph_id all[RESULTS] = {0}, y[RESULTS];
+    tensor unused[RESULTS], z[RESULTS];
+    results_of(c, &b, all);
+    const int results = chosen(c->results, all, c->counts, y);
+    add_outputs(&b, "y", results, y, y);
+    arguments a = given(c, c->operand);
+    run_program(c, b.g, a.count, a.in, tensors_like(c, c->results, c->result, c->counts, unused, z), z);
+}
+
+/* Derivatives, or (d: NULL) the row alone, with symbols; false: *error says why not. */
+static bool try_symbols(test_case *c, symbols which, derivatives *d, lib_error *error) {
+    lib_scope scope, *const outer = c->arena->scope;
+    volatile bool done = false;
+    c->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        if (d)
+            run_all(c, which, false, d);
+        else
+            run_row(c, which);
+        done = true;
+    }
+    c->arena->scope = outer;
+    *error = scope.error;
+    return done;
+}
+
+/* All sizes are symbols, or, if the row wants numbers, those of first axes. False: the row wants numbers there, too. Whatever the row takes
+ * its derivatives must take. */
+static bool run_symbols(test_case *c, derivatives *d) {
+    for (symbols which = ALL_AXES; which > NUMBERS; which--) {
+        lib_error error, unused;
+        if (try_symbols(c, which, d, &error)) return true;
+        if (try_symbols(c, which, NULL, &unused)) lib_raise(c->arena->scope, DLC_INTERNAL, "%s", error.message);
+    }
+    return false;
+}
+
+static bool check_symbols(test_case *c, const derivatives *expected) {
+    derivatives d;
+    if (!run_symbols(c, &d)) return true;
+    c->varied++;
+    for (int r = 0; r < c->results; r++)
+        if (c->counts[r] &&
+            !is_like(c, "with symbols, the tangent of result", r, &d.tangent[r], &expected->tangent[r], 1e-9))
+            return false;
+    for (int i = 0; i < c->s.operands; i++)
+        if (c->moves[i] &&
+            !is_like(c, "with symbols, the cotangent of operand", i, &d.cotangent[i], &expected->cotangent[i], 1e-9))
+            return false;
     return true;
 }
 
@@ -328,8 +462,8 @@ static tensor random_like(test_case *c, const tensor *t, double size, uint64_t s
     return out;
 }
 
-static bool can_move(const sample_operand *x) {
-    return !x->left_out && x->dtype == DLC_F64 && !(x->limited && x->low == x->high);
+static bool can_move(const test_case *c, const sample_operand *x) {
+    return !x->left_out && x->dtype == c->dtype && !(x->limited && x->low == x->high);
 }
 
 /* Operands in which a row has no derivative, and says so. */
@@ -357,7 +491,7 @@ static void make_data(test_case *c) {
         tensor *to = &c->operand[i];
         *to = (tensor){.dtype = from->dtype, .rank = from->left_out ? -1 : from->rank};
         memcpy(to->dim, from->dim, sizeof to->dim);
-        c->moves[i] = can_move(from) && !is_held(c->s.op, i);
+        c->moves[i] = can_move(c, from) && !is_held(c->s.op, i);
         if (from->left_out) continue;
         to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)sample_count(to));
         void *elements = lib_arena_take(c->arena, (size_t)sample_count(to) * lib_dtype_size(from->dtype) + 1);
@@ -370,25 +504,24 @@ static void make_data(test_case *c) {
         const double size =
             from->limited ? fmin(1, (from->high - from->low) / 2) : 1; /* steps are small beside the range */
         c->direction[i] = random_like(c, to, size, seed + 100 + (uint64_t)i);
-        c->second[i] = random_like(c, to, size, seed + 200 + (uint64_t)i);
     }
     for (int r = 0; r < c->results; r++)
         if (c->counts[r]) c->seed[r] = random_like(c, &c->result[r], 1, seed + 300 + (uint64_t)r);
 }
 
-/* False: the case says nothing, because no operand or no result is of f64. */
+/* False: the case says nothing, because no operand or no result has the type. */
 static bool describe(test_case *c) {
-    built b = build(c);
+    built b = build(c, NUMBERS);
     bool any = false, results = false;
     c->results = graph_node_of(b.g, b.first)->results;
     for (int r = 0; r < c->results; r++) {
         const graph_shape *shape = graph_shape_of(b.g, b.first + (graph_id)r);
         c->result[r] = (tensor){.dtype = shape->dtype, .rank = shape->rank};
         for (int d = 0; d < shape->rank; d++) c->result[r].dim[d] = sample_extent(b.g->pool, shape->dim[d]);
-        c->counts[r] = shape->dtype == DLC_F64;
+        c->counts[r] = shape->dtype == c->dtype;
         results = results || c->counts[r];
     }
-    for (int i = 0; i < c->s.operands; i++) any = any || can_move(&c->s.operand[i]);
+    for (int i = 0; i < c->s.operands; i++) any = any || can_move(c, &c->s.operand[i]);
     return any && results;
 }
 
@@ -398,17 +531,125 @@ static bool is_stepped(const graph_op *op) {
 }
 
 static bool run_checks(test_case *c) {
-    tensor tangent[RESULTS], cotangent[SAMPLE_OPERANDS];
+    derivatives d;
     if (!describe(c)) return true;
     make_data(c);
-    run_tangents(c, c->direction, tangent);
-    if (!check_tangents(c, tangent)) return false;
-    run_cotangents(c, c->operand, NULL, cotangent);
-    return check_transpose(c, tangent, cotangent) && (is_stepped(c->s.op) || check_second(c, cotangent));
+    c->differs = true;
+    run_all(c, NUMBERS, true, &d);
+    return check_tangents(c, d.tangent) && check_transpose(c, d.tangent, d.cotangent) &&
+           (is_stepped(c->s.op) || check_second(c, &d)) && check_orders(c, &d) && check_symbols(c, &d);
 }
 
-static bool run_sample(const graph_op *op, const char *line, size_t length, test_case *totals, char *failure,
-                       size_t room) {
+/* ---- narrower types ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    dlc_dtype dtype;
+    double epsilon, largest;
+} narrow_types[] = {{DLC_F32, 0x1p-23, 0x1p100}, {DLC_F16, 0x1p-10, 0x1p13}, {DLC_BF16, 0x1p-7, 0x1p100}};
+
+static tensor rounded(test_case *c, const tensor *t, dlc_dtype dtype, dlc_dtype by) {
+    tensor out = like(c->arena, t);
+    out.dtype = dtype;
+    for (int64_t k = 0; k < sample_count(t); k++) {
+        uint64_t element;
+        lib_element_set_f64(by, &element, t->data[k]);
+        out.data[k] = lib_element_get_f64(by, &element);
+    }
+    return out;
+}
+
+/* The case on operands, directions and seeds that have been rounded to what `low` has, on tensors of `dtype`. */
+static test_case on_rounded(test_case *c, const test_case *low, dlc_dtype dtype) {
+    test_case out = *c;
+    out.s = dtype == low->dtype ? low->s : c->s;
+    out.dtype = dtype;
+    for (int i = 0; i < c->s.operands; i++) {
+        if (c->s.operand[i].dtype != c->dtype || low->s.operand[i].dtype != low->dtype) continue;
+        out.operand[i] = rounded(c, &c->operand[i], dtype, low->dtype);
+        if (c->moves[i]) out.direction[i] = rounded(c, &c->direction[i], graph_tangent_dtype(dtype), low->dtype);
+    }
+    for (int r = 0; r < c->results; r++) {
+        if (!c->counts[r]) continue;
+        out.result[r].dtype = dtype;
+        out.seed[r] = rounded(c, &c->seed[r], graph_tangent_dtype(dtype), low->dtype);
+    }
+    return out;
+}
+
+enum { MOVED = 2 };
+
+/* Elements differ by no more than results by roundings: what moving the operands by as much changes, and roundings of the result. */
+static bool is_rounded(test_case *c, int type, const char *what, int number, const tensor *got, const tensor *wide,
+                       const tensor *const *moved) {
+    double spread = 0;
+    for (int m = 0; m < MOVED; m++)
+        for (int64_t k = 0; k < sample_count(wide); k++) {
+            const double change = fabs(moved[m]->data[k] - wide->data[k]);
+            if (isfinite(change)) spread = fmax(spread, change);
+        }
+    const double most = largest(wide), slack = 16 * spread + 64 * narrow_types[type].epsilon * (most + 1);
+    if (most > narrow_types[type].largest) return true;
+    for (int64_t k = 0; k < sample_count(wide); k++) {
+        if (!isfinite(wide->data[k]) || fabs(got->data[k] - wide->data[k]) <= slack) continue;
+        snprintf(c->failure, c->room, "%s in %s: %s %d, element %lld is %.12g, in f64 %.12g (slack %g)", c->s.line,
+                 lib_dtypes[narrow_types[type].dtype].name, what, number, (long long)k, got->data[k], wide->data[k],
+                 slack);
+        return false;
+    }
+    return true;
+}
+
+/* Rows whose numbers are others for another type. */
+static bool is_random(const graph_op *op) {
+    return strncmp(op->name, "rng_", 4) == 0 || strcmp(op->name, "dropout") == 0;
+}
+
+static bool check_narrow(test_case *c, const char *line, size_t length, int type) {
+    const dlc_dtype t = narrow_types[type].dtype;
+    bool varies;
+    test_case low = *c;
+    low.dtype = t;
+    low.s.line = sample_line(c->arena, line, length, t, &varies);
+    if (!varies || c->fails || is_random(c->s.op) || !graph_op_accepts(c->s.op, t) || !describe(&low)) return true;
+    derivatives got, expected, moved[MOVED];
+    for (int i = 0; i < c->s.operands; i++)
+        if (c->moves[i] && !can_move(&low, &low.s.operand[i])) return true;
+    for (int r = 0; r < c->results; r++)
+        if (low.counts[r] != c->counts[r]) return true;
+    test_case wide = on_rounded(c, &low, DLC_F64);
+    low = on_rounded(c, &low, t);
+    run_all(&low, NUMBERS, false, &got);
+    run_all(&wide, NUMBERS, false, &expected);
+    for (int m = 0; m < MOVED; m++) {
+        test_case shifted = wide;
+        for (int i = 0; i < c->s.operands; i++) {
+            if (!c->moves[i]) continue;
+            uint64_t seed = (uint64_t)(100 * m + i + 1);
+            shifted.operand[i] = like(c->arena, &wide.operand[i]);
+            for (int64_t k = 0; k < sample_count(&wide.operand[i]); k++)
+                shifted.operand[i].data[k] =
+                    wide.operand[i].data[k] * (1 + narrow_types[type].epsilon * sample_uniform(&seed, -1, 1));
+        }
+        run_all(&shifted, NUMBERS, false, &moved[m]);
+    }
+    c->narrowed++;
+    for (int r = 0; r < c->results; r++) {
+        const tensor *const at[MOVED] = {&moved[0].tangent[r], &moved[1].tangent[r]};
+        if (c->counts[r] && !is_rounded(c, type, "tangent of result", r, &got.tangent[r], &expected.tangent[r], at))
+            return false;
+    }
+    for (int i = 0; i < c->s.operands; i++) {
+        const tensor *const at[MOVED] = {&moved[0].cotangent[i], &moved[1].cotangent[i]};
+        if (c->moves[i] &&
+            !is_rounded(c, type, "cotangent of operand", i, &got.cotangent[i], &expected.cotangent[i], at))
+            return false;
+    }
+    return true;
+}
+
+/* number: of the line, which selects the narrow type */
+static bool run_sample(const graph_op *op, int number, const char *line, size_t length, test_case *totals,
+                       char *failure, size_t room) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -420,10 +661,14 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, test
         c->failure = failure;
         c->room = room;
         c->s.op = op;
+        c->dtype = DLC_F64;
         c->s.line = sample_line(&arena, line, length, DLC_F64, &varies);
-        good = run_checks(c);
+        good = run_checks(c) && (!c->differs || check_narrow(c, line, length, number % 3));
         totals->compared += c->compared;
         totals->left_out += c->left_out;
+        totals->lines += c->differs;
+        totals->varied += c->varied;
+        totals->narrowed += c->narrowed;
     } else {
         /* roi_align with samples=0 contains a loop of unknown length, through which no cotangents pass */
         good = scope.error.status == DLC_UNSUPPORTED && strstr(scope.error.message, "vjp: while (node");
@@ -433,6 +678,15 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, test
     return good;
 }
 
+static int64_t lines_compared, lines_varied, lines_narrowed;
+
+/* Checks that ask first whether they apply do apply to most lines. */
+static void test_applied(void **state) {
+    (void)state;
+    assert_true(2 * lines_varied > lines_compared);
+    assert_true(2 * lines_narrowed > lines_compared);
+}
+
 static void test_row(void **state) {
     const graph_op *op = *state;
     static char failure[1 << 16];
@@ -440,13 +694,16 @@ static void test_row(void **state) {
     int failures = 0, number = 0;
     for (const char *line = op->samples; line;) {
         const size_t length = strcspn(line, "\n");
-        if (number++ % test_every() == 0 && !run_sample(op, line, length, &totals, failure, sizeof failure)) {
+        if (number++ % test_every() == 0 && !run_sample(op, number, line, length, &totals, failure, sizeof failure)) {
             print_error("%s\n", failure);
             failures++;
         }
         line = line[length] ? line + length + 1 : NULL;
     }
     assert_int_equal(failures, 0);
+    lines_compared += totals.lines;
+    lines_varied += totals.varied;
+    lines_narrowed += totals.narrowed;
     if (!totals.compared) skip();
     assert_true(totals.left_out * 10 <= totals.compared);
 }
@@ -721,6 +978,7 @@ int main(int argc, char **argv) {
                 tests[count++] =
                     (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
+    if (argc < 2 && count) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_applied);
     bool control = argc < 2 && part == parts;
     for (int i = 1; i < argc; i++) control = control || strcmp(argv[i], "control") == 0;
     if (control) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
