@@ -332,10 +332,15 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
     return gather_at(e, a, mask, offsets);
 }
 
-/* at[i]: the constant offset of lane i. False: the offsets are not constant, or some lanes are inactive. */
-static bool known_offsets(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
-    if (!a->offset.vector.llvm || e->active < e->lanes || !LLVMIsConstant(offsets.llvm)) return false;
+/* at[i]: the constant offset of lane i; of those from `front` on, which read nothing, that of the last one that does. False: the offsets are
+ * not constant, or no lane reads. */
+static bool known_offsets(const emitter *e, const access *a, emit_value offsets, int front, int64_t *at) {
+    if (!a->offset.vector.llvm || !front || !LLVMIsConstant(offsets.llvm)) return false;
     for (int i = 0; i < e->lanes; i++) {
+        if (i >= front) {
+            at[i] = at[front - 1];
+            continue;
+        }
         LLVMValueRef lane = LLVMGetAggregateElement(offsets.llvm, (unsigned)i);
         if (!lane || !LLVMIsAConstantInt(lane)) return false;
         at[i] = LLVMConstIntGetSExtValue(lane);
@@ -343,50 +348,56 @@ static bool known_offsets(const emitter *e, const access *a, emit_value offsets,
     return true;
 }
 
-/* If the lanes read consecutive elements, some of them by several neighbouring lanes: the number of elements. 0: otherwise. */
-static int elements_repeated(const emitter *e, const access *a, const int64_t *at) {
-    int count = 1;
-    for (int i = 1; i < e->lanes; i++) {
-        if (at[i] != at[i - 1] && at[i] != at[i - 1] + a->size) return 0;
-        count += at[i] != at[i - 1];
+/* Elements from the first to the last that `lanes` lanes read, and *first, the first one's offset; 0: more than two vectors of so many lanes. */
+static int window_of_lanes(const access *a, int lanes, const int64_t *at, int64_t *first) {
+    int64_t low = at[0], high = at[0];
+    for (int i = 1; i < lanes; i++) {
+        if (at[i] < low) low = at[i];
+        if (at[i] > high) high = at[i];
     }
-    return count > 1 && count < e->lanes && (count & (count - 1)) == 0 ? count : 0;
+    for (int i = 0; i < lanes; i++)
+        if ((at[i] - low) % a->size) return 0;
+    const int64_t count = (high - low) / a->size + 1;
+    *first = low;
+    return count <= 2 * lanes ? (int)count : 0;
 }
 
-/* The load for elements_repeated: one vector, shuffled to the lanes. */
-static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const int64_t *at) {
-    int index[EMIT_MAX_LANES];
-    LLVMValueRef first = emit_i64(e, at[0]), pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &first, 1, "");
-    LLVMValueRef all = plain_load(e, memory_type(e, a, count), pointer, a->unit);
-    for (int i = 0; i < e->lanes; i++) index[i] = (int)((at[i] - at[0]) / a->size);
-    return emit_shuffle(e, all, all, e->lanes, index);
-}
-
-/* If the lanes read contiguous pieces of 16 bytes or more: lanes per piece. 0: otherwise. */
-static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at) {
-    enum { PIECE = 16 };
-    int lanes = e->lanes, piece = lanes;
-    for (int i = 1; i < lanes; i++)
-        while (i % piece && at[i] != at[i - 1] + a->size) piece /= 2;
-    return piece < lanes && piece * a->size >= PIECE ? piece : 0;
-}
-
-/* The load for pieces_of_lanes: one load for each piece, concatenated two by two. */
-static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const int64_t *at) {
-    LLVMTypeRef type = memory_type(e, a, piece);
-    LLVMValueRef part[EMIT_MAX_LANES];
-    int count = e->lanes / piece, index[EMIT_MAX_LANES];
-    for (int i = 0; i < EMIT_MAX_LANES; i++) index[i] = i;
-    for (int i = 0; i < count; i++) {
-        LLVMValueRef offset = emit_i64(e, at[i * piece]);
+/* The load for window_of_lanes: one vector, or two that overlap so that nothing outside of the window is read, shuffled to the lanes. */
+static LLVMValueRef load_window(emitter *e, const access *a, int lanes, int count, int64_t first, const int64_t *at) {
+    int index[EMIT_MAX_LANES], part = lanes;
+    LLVMValueRef piece[2];
+    bool shuffled = false;
+    while (part > count) part /= 2;
+    for (int i = 0; i < 2; i++) {
+        LLVMValueRef offset = emit_i64(e, first + (i ? count - part : 0) * a->size);
         LLVMValueRef pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
-        part[i] = plain_load(e, type, pointer, a->unit);
+        piece[i] = i && part == count ? piece[0] : plain_load(e, memory_type(e, a, part), pointer, a->unit);
     }
-    for (int lanes = 2 * piece; count > 1; lanes *= 2) {
-        count /= 2;
-        for (int i = 0; i < count; i++) part[i] = emit_shuffle(e, part[2 * i], part[2 * i + 1], lanes, index);
+    for (int i = 0; i < lanes; i++) {
+        const int element = (int)((at[i] - first) / a->size);
+        index[i] = element < part ? element : element - count + 2 * part;
+        shuffled = shuffled || index[i] != i;
     }
-    return part[0];
+    return shuffled || part < lanes ? emit_shuffle(e, piece[0], piece[1], lanes, index) : piece[0];
+}
+
+/* Do the lanes, or each half, quarter, ... of them of 16 bytes or more, read a window? */
+static bool read_windows(const access *a, int lanes, const int64_t *at) {
+    enum { PIECE = 16 };
+    const int half = lanes / 2;
+    int64_t first;
+    if (window_of_lanes(a, lanes, at, &first)) return true;
+    return half * a->size >= PIECE && read_windows(a, half, at) && read_windows(a, half, at + half);
+}
+
+static LLVMValueRef load_windows(emitter *e, const access *a, int lanes, const int64_t *at) {
+    int64_t first;
+    int index[EMIT_MAX_LANES];
+    const int count = window_of_lanes(a, lanes, at, &first), half = lanes / 2;
+    if (count) return load_window(e, a, lanes, count, first, at);
+    LLVMValueRef low = load_windows(e, a, half, at), high = load_windows(e, a, half, at + half);
+    for (int i = 0; i < lanes; i++) index[i] = i;
+    return emit_shuffle(e, low, high, lanes, index);
 }
 
 static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
@@ -415,10 +426,11 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     if (regular && step > 1 && step <= most && (!mask.llvm || cheap_masks))
         return strided_load(e, a, (int)step, mask.llvm);
     int64_t at[EMIT_MAX_LANES];
-    const bool known = !mask.llvm && known_offsets(e, a, offsets, at);
-    const int piece = known ? pieces_of_lanes(e, a, at) : 0, repeated = known ? elements_repeated(e, a, at) : 0;
-    if (repeated) return load_repeated(e, a, repeated, at);
-    return piece ? load_pieces(e, a, piece, at) : gather(e, a, mask, offsets);
+    if (known_offsets(e, a, offsets, mask.llvm ? leading_lanes(e, mask) : lanes, at) && read_windows(a, lanes, at)) {
+        LLVMValueRef all = load_windows(e, a, lanes, at);
+        return mask.llvm ? LLVMBuildSelect(e->builder, mask.llvm, all, LLVMConstNull(type), "") : all;
+    }
+    return gather(e, a, mask, offsets);
 }
 
 /* Zeros to read instead of an address that a guard forbids; one per module that needs it. */

@@ -180,13 +180,19 @@ static bool is_one_of_several(rules *r, uint32_t tensor) {
     return false;
 }
 
+/* Again after a map was inlined: of two maps that load a value at the same place, one is in the other now, and the value is loaded once. */
 static void inline_maps(rules *r) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++) {
-        const char *name = r->region->stages.data[s].name;
-        if (!tir_may_inline(r->region, (int)s)) continue;
-        if (is_transposition(r, (int)s) && is_one_of_several(r, r->region->stages.data[s].tensor[0]))
-            tir_doubt(r->schedule, name, "inline", "no");
-        if (tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s))) rules_rewrite(r, "inline %s", name);
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t s = 0; s < r->region->stages.count; s++) {
+            const char *name = r->region->stages.data[s].name;
+            if (!tir_may_inline(r->region, (int)s)) continue;
+            if (is_transposition(r, (int)s) && is_one_of_several(r, r->region->stages.data[s].tensor[0]))
+                tir_doubt(r->schedule, name, "inline", "no");
+            if (!tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s))) continue;
+            rules_rewrite(r, "inline %s", name);
+            again = true;
+        }
     }
 }
 

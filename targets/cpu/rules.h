@@ -288,6 +288,12 @@ bool rules_map_chosen(rules *r, int root);
 bool rules_map_permuted(rules *r, int root);
 bool rules_map_mixed(rules *r, int root);
 bool rules_map_straight(rules *r, int root);
+/* Does the position along the axis select what a point reads or computes? constants: also if one of both is a constant, which masked loads
+ * implement. */
+bool rules_selects(rules *r, const tir_stage *stage, int axis, bool constants);
+int rules_operations(rules *r, const tir_stage *stage); /* of a point */
+/* rules_map_short.c */
+bool rules_map_short_rows(rules *r, int root);
 
 /* Schedules `owner` and its pointwise members by a register tile. `place`: the loops around the tile; NULL: the owner is a root, whose
  * other axes become tasks. False: there is no tile. */

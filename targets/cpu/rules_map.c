@@ -379,8 +379,7 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Does the position along the axis select what a point reads or computes? */
-static bool selects(rules *r, const tir_stage *stage, int axis, bool constants) {
+bool rules_selects(rules *r, const tir_stage *stage, int axis, bool constants) {
     choice_search search = {stage->axis[axis].var, constants, false};
     for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
     return search.found;
@@ -390,7 +389,7 @@ static bool selects(rules *r, const tir_stage *stage, int axis, bool constants) 
  * axis `masks` (-1: none), choices between a value and a constant are cut, too: around a short loop, masks would take most of the time. */
 static void clip_choices(rules *r, const tir_stage *stage, uint32_t whole, int masks) {
     for (int a = 0; a < stage->space; a++)
-        if (!(whole >> a & 1) && selects(r, stage, a, a == masks))
+        if (!(whole >> a & 1) && rules_selects(r, stage, a, a == masks))
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
@@ -435,7 +434,7 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     t->rows = t->lanes < line ? line : t->lanes;
     if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
     const int64_t points = rules_extent(r, &stage->axis[t->write]);
-    bool strided = points > 0 && points <= TILE_ROWS && selects(r, stage, t->write, false);
+    bool strided = points > 0 && points <= TILE_ROWS && rules_selects(r, stage, t->write, false);
     for (int i = 0; i < count; i++) {
         if (access[i].stride[t->write] == 1) continue;
         strided = strided || has_large_stride(access[i].stride[t->write]);
@@ -758,10 +757,14 @@ static tir_expr count_operation(void *user, tir_pool *pool, tir_expr e, tir_expr
     return rebuilt;
 }
 
-static int64_t block_vectors(rules *r, const tir_stage *stage) {
+int rules_operations(rules *r, const tir_stage *stage) {
     int operations = 0;
     for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], count_operation, &operations);
-    return operations < LONG_VALUE * stage->count ? BLOCK_VECTORS : 2 * BLOCK_VECTORS;
+    return operations;
+}
+
+static int64_t block_vectors(rules *r, const tir_stage *stage) {
+    return rules_operations(r, stage) < LONG_VALUE * stage->count ? BLOCK_VECTORS : 2 * BLOCK_VECTORS;
 }
 
 /* Prefetches rows of a table larger than L2 that an index in memory selects, which the hardware cannot predict: each iteration of loop
@@ -865,7 +868,7 @@ bool rules_map_permuted(rules *r, int s) {
 /* Does the position along any axis select the value of a point, constants included? */
 static bool has_choices(rules *r, const tir_stage *stage) {
     bool found = false;
-    for (int a = 0; a < stage->space; a++) found = found || selects(r, stage, a, true);
+    for (int a = 0; a < stage->space; a++) found = found || rules_selects(r, stage, a, true);
     return found;
 }
 

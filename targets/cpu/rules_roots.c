@@ -29,7 +29,7 @@ static const family of_groups[] = {{"fold", rules_fold},
 static const family of_maps[] = {{"steps", rules_map_steps},           {"panels", rules_map_panels},
                                  {"transposed", rules_map_transposed}, {"chosen", rules_map_chosen},
                                  {"permuted", rules_map_permuted},     {"mixed", rules_map_mixed},
-                                 {"straight", rules_map_straight}};
+                                 {"fused", rules_map_short_rows},      {"straight", rules_map_straight}};
 
 enum { FAMILIES = sizeof of_groups / sizeof *of_groups, OF_MAPS = sizeof of_maps / sizeof *of_maps };
 

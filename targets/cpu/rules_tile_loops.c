@@ -243,12 +243,15 @@ static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64
 
 /* ---- the stages in the tile */
 
-/* Is a short loop of the reduction unrolled, because masks by its predicate then become compile-time facts? If masks are expensive, those
- * of a vector's steps are, too. */
+/* Is a short loop of the reduction unrolled, because masks by its predicate then become compile-time facts? Those of a vector's steps do
+ * where a row is one tile; if masks are expensive, it pays for other tiles, too. */
 static bool is_unrolled(const rules *r, const tir_stage *stage, int a, const rules_tile_shape *t) {
     const int64_t extent = rules_extent(r, &stage->axis[a]);
     if (!stage->predicate || !tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) return false;
-    if (rules_meets(r, stage, a, stage->axis[t->v].var)) return !r->machine->masked && extent > 0 && extent <= 8;
+    if (rules_meets(r, stage, a, stage->axis[t->v].var)) {
+        const int64_t columns = rules_extent(r, &stage->axis[t->v]);
+        return extent > 0 && extent <= 8 && (!r->machine->masked || (t->u < 0 && columns >= 0 && columns <= t->nr));
+    }
     return rules_unrolls_step(r, stage, a, t) && a != t->shared;
 }
 
