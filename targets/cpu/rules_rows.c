@@ -22,17 +22,29 @@ static bool allows_vectors(const tir_stage *stage, const rules_access *access, i
     return any && all;
 }
 
-/* The reduction axis whose points are contiguous, in either direction, if no space axis allows vectors; -1: none. */
+/* Accesses that vectors along the axis do not load whole, nor as one value. */
+static int gathered_along(const rules_access *access, int count, int axis) {
+    int gathered = 0;
+    for (int i = 0; i < count; i++) gathered += access[i].stride[axis] != 0 && !rules_in_line(&access[i], axis);
+    return gathered;
+}
+
+/* The reduction axis whose points are contiguous, in either direction, in an access and as many others as possible, if no space axis allows
+ * vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1, gathered = 0;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce) return -1;
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && allows_vectors(stage, access, count, a)) return -1;
     for (int i = 0; i < count; i++)
-        for (int a = stage->space; a < stage->space + stage->reduce; a++)
-            if (rules_in_line(&access[i], a)) axis = a;
+        for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+            const int others = gathered_along(access, count, a);
+            if (!rules_in_line(&access[i], a) || (axis >= 0 && others > gathered)) continue;
+            axis = a;
+            gathered = others;
+        }
     return axis >= 0 && rules_is_short_row(r, s, rules_extent(r, &stage->axis[axis])) ? -1 : axis;
 }
 
@@ -591,7 +603,7 @@ static bool reduces_in_turn(const row_plan *p, const int *members, int count) {
  * is one of a few vectors whose reductions do not wait for each other, and of whose results nothing costly is computed: the processor begins the
  * next row before the sums are known. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, const tir_axis *axis) {
-    enum { MOST = 16, LEAST_READ = 12, FEW = 3 /* vectors */, USUAL = 4 };
+    enum { MOST = 16, LEAST_READ = 12, FEW = 3 /* vectors */, USUAL = 4, MANY = 8 /* blocks */ };
     /* varying sizes are assumed to be a quarter of the largest ones */
     const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
     const tir_machine *machine = p->r->machine;
@@ -627,9 +639,10 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
     if (block < 2) return 1;
     if (axis && rules_extent(p->r, axis) < 0) return block < rows ? block : rows;
+    int64_t blocks = (rows + block - 1) / block; /* the last block is a separate version */
+    if (blocks > MANY) return block;
     for (int64_t less = block; less > block * 3 / 4; less--)
         if (rows % less == 0) return less;
-    int64_t blocks = (rows + block - 1) / block; /* the last block is a separate version */
     return blocks > 4 ? block : (rows + blocks - 1) / blocks;
 }
 

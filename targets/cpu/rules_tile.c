@@ -667,14 +667,15 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
 }
 
 /* Is the predicted time of the tile unreliable? The model of tiles does not include cache misses of rows that are scattered in memory, the
- * price of vectors that are gathered lane by lane, nor that of results in parts of vectors. */
+ * price of vectors that are gathered or stored lane by lane, nor that of results in parts of vectors. */
 static bool is_unsure(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     if (rules_is_contraction(r, s))
         return !stage->predicate && t->u >= 0 &&
-               (rules_known_extent(r, &stage->axis[t->v]) < t->lanes || rules_rows_are_scattered(r, s, t->v, t->u));
+               (rules_known_extent(r, &stage->axis[t->v]) < t->lanes || rules_rows_are_scattered(r, s, t->v, t->u) ||
+                !rules_stores_vectors(r, s, t->v));
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->v] > RULES_CLOSE || access[i].stride[t->v] < -RULES_CLOSE) return true;
     return false;
