@@ -52,10 +52,10 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     if (inside == nest->count) return;
     rules_loop *edge = &nest->loop[inside];
     int64_t factor = each > 0 ? (least + each - 1) / each : 1;
-    if (edge->extent < 0) {
+    if (edge->extent < 0 && (edge->whole || factor <= 1)) {
         tir_schedule_add(r->schedule, "par %s.%s", name, edge->name);
-    } else if (!edge->whole && factor > 0 && edge->extent > factor) {
-        factor = even_share(edge->extent, factor);
+    } else if (!edge->whole && factor > 0 && (edge->extent < 0 || edge->extent > factor)) {
+        if (edge->extent > 0) factor = even_share(edge->extent, factor);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, edge->name, (long long)factor);
         tir_schedule_add(r->schedule, "par %s.to", name);
         *edge = (rules_loop){"ti", factor, true};
