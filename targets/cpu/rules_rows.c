@@ -166,12 +166,15 @@ static bool is_ended(const row_plan *p, int s) {
     return map && s != p->root && !p->small && rules_ends_by_data(p->r);
 }
 
+/* Functions of a short row: its vectors are interleaved, since each is a long chain; others are unrolled one by one, so that their rows need
+ * fewer registers. */
 static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     int64_t extent = rules_extent(p->r, &stage->axis[axis]);
+    const bool one_by_one = p->small && (extent < 0 || !tir_inline_cost_of(p->r->region, s, false).heavy);
     tir_schedule *out = p->r->schedule;
     const char *name = stage->name, *loop = s == p->root && axis == p->v ? p->v_loop : stage->axis[axis].name;
-    int64_t block = p->small ? p->lanes : 4 * p->lanes;
+    int64_t block = one_by_one ? p->lanes : p->small ? extent : 4 * p->lanes;
     if (extent < 0 || extent > block || is_ended(p, s)) {
         bool exact = extent > 0 && extent % block == 0;
         tir_schedule_add(out, "split %s.%s %lld -> b_o b_i %s", name, loop, (long long)block,
