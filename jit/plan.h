@@ -252,14 +252,17 @@ typedef struct jit_resident {
     void *device;
 } jit_resident;
 
-/* For the dump "kept": bytes that live across the region at which most is live, or that are computed again; kept.c. */
+/* For the dump "kept": bytes that the forward sweep keeps for others, that live across the region at which most is live, or that are computed
+ * again; kept.c. */
 typedef struct jit_kept {
     int64_t bytes;
-    /* the region that computes them, and the last one that reads them; of those computed again: the first one */
+    /* the region that computes them, and the last one that reads them; of those computed again for memory_bytes: the first one, else NULL */
     const char *by, *until;
     /* kept: the reason */
     const char *why;
-    /* computed again: predicted cycles */
+    /* live across the region at which most is live */
+    bool peak;
+    /* computed again for memory_bytes: predicted cycles */
     double cycles;
 } jit_kept;
 
@@ -303,7 +306,7 @@ struct jit_plan {
     int64_t arena_bytes;
     /* bytes of the values and scratch that are live in the arena at once, at most */
     int64_t live_bytes;
-    /* of plans of whole graphs: the region at which these are live; what is kept across it, and computed again behind it */
+    /* of plans of whole graphs: the region at which these are live; what is kept, and computed again (kept.c) */
     const char *peak;
     jit_kept *kept, *again;
     int kept_count, again_count;
