@@ -6,7 +6,7 @@
  * along fast, and neither axis is used in arithmetic. Loads nested in an index are checked separately: a gather's table may still be
  * collapsed. An axis of one point joins any neighbour; the axes on its two sides join only if they may be joined themselves. A pair joined in a stage is also joined
  * in its tensors, so their readers must join the axes that index them too: the result is the largest set of pairs that is
- * consistent in this sense. Folds, their steps and scatters keep their axes. A constant whose dimensions are joined can no longer have a
+ * consistent in this sense. Scatters keep their axes. A constant whose dimensions are joined can no longer have a
  * layout of its own. */
 #include "tir/schedule_internal.h"
 
@@ -162,12 +162,15 @@ static uint32_t candidates(collapsing *c, int s) {
     const tir_stage *stage = stage_at(c, s);
     uint32_t pairs = 0;
     bare_search search = {c, 0};
-    if (stage->removed || stage->fold >= 0 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE)) return 0;
+    if (stage->removed || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE && stage->kind != TIR_FOLD)) return 0;
     for (int k = 0; k < stage->count; k++)
         if (!tir_layout_is_identity(&c->region->tensors.data[stage->tensor[k]].layout)) return 0;
     c->reader = s;
     const tir_stage copy = *stage;
-    for (int k = 0; k < copy.count; k++) tir_rewrite(c->pool, copy.value[k], find_bare, &search);
+    for (int k = 0; k < copy.count; k++) {
+        tir_rewrite(c->pool, copy.value[k], find_bare, &search);
+        if (copy.initial[k]) tir_rewrite(c->pool, copy.initial[k], find_bare, &search);
+    }
     if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
     for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;

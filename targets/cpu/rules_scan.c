@@ -92,6 +92,17 @@ static int column_axis(rules *r, int s, int *step) {
     return -1;
 }
 
+/* Columns of a task: as many as L1 can hold the state of; fewer if threads would be idle and each has enough to do. */
+static int64_t columns_of_task(const rules *r, const tir_stage *fold, int v, int64_t width) {
+    const int64_t columns = rules_extent(r, &fold->axis[v]), length = rules_extent(r, &fold->axis[fold->space]);
+    const int64_t points = tir_points(r->region, fold, 0, fold->space), tasks = 2 * r->threads;
+    if (r->threads < 2 || columns <= 0 || points <= 0 || length <= 0) return COLUMNS_MOST;
+    const int64_t others = points / columns, share = (points + tasks - 1) / tasks,
+                  whole = (share + width - 1) / width * width;
+    const bool idle = others * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST) < tasks;
+    return idle && whole < columns && whole * length >= RULES_TASK_POINTS ? whole : COLUMNS_MOST;
+}
+
 /* Schedules a fold across contiguous columns: one row after the other, in vectors, for as many columns at once as L1 can hold the state of.
  * False: it is no such fold. */
 static bool schedule_columns(rules *r, int s) {
@@ -99,7 +110,7 @@ static bool schedule_columns(rules *r, int s) {
     int step, v = column_axis(r, s, &step);
     if (v < 0) return false;
     const char *name = fold->name, *column = fold->axis[v].name, *step_name = r->region->stages.data[step].name;
-    const int64_t width = rules_lanes(r, step) * VECTORS;
+    const int64_t width = rules_lanes(r, step) * VECTORS, most = columns_of_task(r, fold, v, width);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < fold->space; a++) {
@@ -107,8 +118,8 @@ static bool schedule_columns(rules *r, int s) {
         lib_text_format(&order, " %s", fold->axis[a].name);
         tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
     }
-    if (tir_range(r->region->pool, fold->axis[v].extent).high > COLUMNS_MOST) {
-        tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t peel", name, column, COLUMNS_MOST);
+    if (tir_range(r->region->pool, fold->axis[v].extent).high > most) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t peel", name, column, (long long)most);
         tir_schedule_add(r->schedule, "par %s.v_p", name);
         lib_text_add(&order, " v_p");
         column = "v_t";
