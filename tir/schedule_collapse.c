@@ -158,6 +158,23 @@ static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
+/* The pairs of a fold's step that may be joined: those without the axis of time, by which the fold reads its next state; none of steps that other
+ * steps alone read. */
+static uint32_t pairs_beside_time(const collapsing *c, const tir_stage *step) {
+    const tir_stage *fold = stage_at(c, step->fold);
+    const tir_expr time = fold->axis[fold->space].var;
+    uint32_t pairs = 0;
+    for (int k = 0; k < fold->count; k++) {
+        const tir_expr next = fold->value[k];
+        if (tir_get(c->pool, next)->bits != step->tensor[0]) continue;
+        for (int d = 0; d + 1 < step->space; d++)
+            if (!tir_uses(c->pool, tir_operand(c->pool, next, d), time) &&
+                !tir_uses(c->pool, tir_operand(c->pool, next, d + 1), time))
+                pairs |= 1u << d;
+    }
+    return pairs;
+}
+
 static uint32_t candidates(collapsing *c, int s) {
     const tir_stage *stage = stage_at(c, s);
     uint32_t pairs = 0;
@@ -177,6 +194,7 @@ static uint32_t candidates(collapsing *c, int s) {
         if (a + 1 == copy.space || (slow && fast && __builtin_mul_overflow(slow, fast, &most))) continue;
         pairs |= 1u << a;
     }
+    if (copy.fold >= 0) pairs &= pairs_beside_time(c, &copy);
     c->axes[s] = pairs;
     for (int a = 0; a < copy.space + copy.reduce; a++) {
         const int b = partner(c, s, a);
