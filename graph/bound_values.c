@@ -69,16 +69,8 @@ static void of_expansion(const graph_bound_node *b, graph_bound *results) {
         input[i] = graph_new_input(g, lib_arena_format(b->arena, "x%d", i), graph_bound_shape(b, i));
         in[inputs++] = b->in[i];
     }
-    graph_expand expand = {.g = g,
-                           .op = node->op,
-                           .inputs = b->inputs,
-                           .input = input,
-                           .attribute = node->attribute,
-                           .result = LIB_NEW_ARRAY(b->arena, graph_id, (size_t)node->results)};
-    if (graph_is_on_stored(b->g, node))
-        graph_expand_stored(&expand, node->results);
-    else
-        node->op->expand(&expand);
+    graph_expand expand = {.g = g, .input = input, .attribute = node->attribute};
+    graph_expand_node(&expand, b->g, node);
     graph_bound *values = LIB_NEW_ARRAY(b->arena, graph_bound, g->values.count + 1);
     graph_bound_values(b->arena, g, in, b->excess, values);
     for (int i = 0; i < node->results; i++) results[i] = values[expand.result[i]];

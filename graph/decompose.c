@@ -4,19 +4,42 @@
 /* Composites may expand to composites. Exceeding these limits of depth or growth means that a composite's expansion contains itself. */
 enum { ROUNDS_MAX = 16, GROWTH = 64, GROWTH_LEAST = 1 << 10 };
 
+/* Raises unless result r of the expansion has the type, the rank and, where both are numbers, the sizes that `infer` gave the node. */
+static void check_result(const graph_expand *e, int r, const graph *from, const graph_node *node) {
+    const graph *g = e->g;
+    const graph_shape *wanted = graph_shape_of(from, node->first + (graph_id)r), *got;
+    int64_t a, b;
+    if (!e->result[r])
+        lib_raise(g->arena->scope, DLC_INTERNAL, "the expansion of %s has not set result %d", e->op->name, r);
+    got = graph_shape_of(g, e->result[r]);
+    bool same = got->dtype == wanted->dtype && got->rank == wanted->rank;
+    for (int d = 0; same && d < got->rank; d++)
+        same = !tir_is_const(g->pool, got->dim[d], &a) || !tir_is_const(from->pool, wanted->dim[d], &b) || a == b;
+    if (same) return;
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    graph_describe_shape(&text, g, got);
+    lib_text_add(&text, ", its infer ");
+    graph_describe_shape(&text, from, wanted);
+    lib_raise(g->arena->scope, DLC_INTERNAL, "the expansion of %s gave %s", e->op->name, text.data);
+}
+
+void graph_expand_node(graph_expand *e, const graph *from, const graph_node *node) {
+    e->op = node->op;
+    e->inputs = node->inputs;
+    e->result = LIB_NEW_ARRAY(e->g->arena, graph_id, (size_t)node->results);
+    if (graph_is_on_stored(from, node))
+        graph_expand_stored(e, node->results);
+    else
+        node->op->expand(e);
+    for (int r = 0; r < node->results; r++) check_result(e, r, from, node);
+}
+
 static void expand_node(graph_walk *walk, const graph_node *node) {
     graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
     graph_walk_attributes(walk, node, attribute);
-    graph_expand expand = {.g = walk->to,
-                           .op = node->op,
-                           .inputs = node->inputs,
-                           .input = graph_walk_inputs(walk, node),
-                           .attribute = attribute,
-                           .result = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results)};
-    if (graph_is_on_stored(walk->from, node))
-        graph_expand_stored(&expand, node->results);
-    else
-        node->op->expand(&expand);
+    graph_expand expand = {.g = walk->to, .input = graph_walk_inputs(walk, node), .attribute = attribute};
+    graph_expand_node(&expand, walk->from, node);
     graph_walk_record(walk, node, expand.result);
 }
 

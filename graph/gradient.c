@@ -188,18 +188,14 @@ static void expand_notation(void *argument) {
 /* Emits the expansion of node `index` into the graph. */
 static void expand(way *w, uint32_t index) {
     const graph_node node = w->g->nodes.data[index];
-    graph_expand e = {.g = w->g,
-                      .op = node.op,
-                      .inputs = node.inputs,
-                      .input = node.input,
-                      .attribute = node.attribute,
-                      .result = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node.results)};
-    if (graph_is_on_stored(w->g, &node))
-        graph_expand_stored(&e, node.results);
-    else if (graph_notation_has_rows(node.op))
+    graph_expand e = {
+        .g = w->g, .op = node.op, .inputs = node.inputs, .input = node.input, .attribute = node.attribute};
+    if (!graph_is_on_stored(w->g, &node) && graph_notation_has_rows(node.op)) {
+        e.result = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node.results);
         work_for(w, index, expand_notation, &e);
-    else
-        node.op->expand(&e);
+    } else {
+        graph_expand_node(&e, w->g, &node);
+    }
     w->expansion.data[index - w->first_node] = e.result;
     spread(w, NULL);
 }

@@ -82,6 +82,9 @@ void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, cons
  * which graph_has_expansion is true. */
 graph *graph_expand_all(lib_arena *arena, const graph *g, bool (*expands)(const graph *g, const graph_node *node));
 bool graph_has_expansion(const graph *g, const graph_node *node);
+/* Emits the expansion of a node of `from`, for which graph_has_expansion is true, into e->g. g, input and attribute are set: the node's in
+ * that graph. Sets the rest; raises DLC_INTERNAL if a result does not have the shape that `infer` gave. */
+void graph_expand_node(graph_expand *e, const graph *from, const graph_node *node);
 void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
 /* By node, in `arena`: an output or an impure node depends on it, or it is impure or an input. */

@@ -94,13 +94,8 @@ static bool is_rounded(const mixture *m, const graph_node *node, int operand) {
 
 static void expand(mixture *m, uint32_t index) {
     const graph_node node = m->g->nodes.data[index];
-    graph_expand e = {.g = m->g,
-                      .op = node.op,
-                      .inputs = node.inputs,
-                      .input = node.input,
-                      .attribute = node.attribute,
-                      .result = LIB_NEW_ARRAY(m->g->arena, graph_id, (size_t)node.results)};
-    node.op->expand(&e);
+    graph_expand e = {.g = m->g, .input = node.input, .attribute = node.attribute};
+    graph_expand_node(&e, m->g, &node);
     m->visits.data[index].expansion = e.result;
 }
 

@@ -834,10 +834,57 @@ static void test_wrong_uses(void **state) {
     rows_check_refusals(wrong, sizeof wrong / sizeof *wrong);
 }
 
+/* ---- expansions that do not give what `infer` says */
+
+static void expand_wide(graph_expand *e) {
+    e->result[0] = graph_exp(e->g, graph_widen(e->g, e->input[0]));
+}
+static void expand_summed(graph_expand *e) {
+    e->result[0] = graph_reduce_sum(e->g, e->input[0], 0, NULL, false);
+}
+static void expand_partly(graph_expand *e) {
+    (void)e;
+}
+
+static void test_wrong_expansions(void **state) {
+    static const struct {
+        void (*expand)(graph_expand *e);
+        const char *message;
+    } cases[] = {{expand_wide, "the expansion of silly gave f32[5], its infer f16[5]"},
+                 {expand_summed, "the expansion of silly gave f16[], its infer f16[5]"},
+                 {expand_partly, "the expansion of silly has not set result 0"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lib_scope scope;
+        lib_arena arena;
+        const graph_op row = {.name = "silly",
+                              .class_ = GRAPH_COMPOSITE,
+                              .min_inputs = 1,
+                              .max_inputs = 1,
+                              .results = 1,
+                              .operands = "x",
+                              .dtypes = "float",
+                              .infer = graph_infer_map,
+                              .expand = cases[i].expand,
+                              .samples = "silly(T[5])"};
+        lib_arena_init(&arena, &lib_libc_allocator, &scope);
+        if (LIB_ENTER(&scope)) {
+            graph *g = graph_new(&arena, NULL);
+            const graph_shape shape = {.dtype = DLC_F16, .rank = 1, .dim = {tir_index(g->pool, 5)}};
+            const graph_id x = graph_new_input(g, "x", &shape);
+            graph_new_output(g, "y", graph_emit(g, &row, 1, &x, NULL));
+            graph_decompose(&arena, g);
+        }
+        assert_int_equal(scope.error.status, DLC_INTERNAL);
+        assert_non_null(strstr(scope.error.message, cases[i].message));
+        lib_arena_free(&arena);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic),  cmocka_unit_test(test_network),
-                                       cmocka_unit_test(test_exact),     cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_control),   cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_wrong_uses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic),   cmocka_unit_test(test_network),
+                                       cmocka_unit_test(test_exact),      cmocka_unit_test(test_random),
+                                       cmocka_unit_test(test_control),    cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_wrong_uses), cmocka_unit_test(test_wrong_expansions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
