@@ -1,4 +1,4 @@
-/* The facts that rows state about themselves, which passes rely on: structures with their attributes, linearity, precision. */
+/* The facts that rows state about themselves, which passes rely on: structures with their attributes, operations, linearity, precision. */
 #include "graph/rows.h"
 
 #include <math.h>
@@ -56,78 +56,48 @@ static void test_structures(void **state) {
         for (const graph_op *const *row = *family; *row; row++) check_structure(*row);
 }
 
+/* ---- what joins two elements, by the references ---------------------------------------------------------------------- */
+
+/* GRAPH_FOLDS: of two elements a and b the reference is operation(a, b), which joins the elements themselves, not functions of them. */
+static void check_operation(lib_arena *arena, const graph_op *op, dlc_dtype dtype) {
+    static const double pairs[][2] = {{6, 3}, {-5, 2}, {0, 7}, {-4, -4}, {1, 1}};
+    rows_trial *t = LIB_NEW(arena, rows_trial);
+    graph_reference_tensor result[ROWS_RESULTS];
+    t->arena = arena;
+    rows_prepare(t, op, lib_arena_format(arena, "%s(%s[2])", op->name, lib_dtypes[dtype].name));
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        double x[] = {pairs[i][0], pairs[i][1]};
+        const tir_dtype type = (tir_dtype)dtype;
+        const tir_expr joined =
+            tir_binary(t->g->pool, op->operation, tir_float(t->g->pool, type, x[0]), tir_float(t->g->pool, type, x[1]));
+        const double expected = lib_element_get_f64(dtype, &tir_get(t->g->pool, joined)->bits);
+        rows_run(t, 0, x, result);
+        if (result[0].data[0] != expected)
+            fail_msg("%s: the reference of %s %g and %g gives %g, its operation %s %g", op->name,
+                     lib_dtypes[dtype].name, x[0], x[1], result[0].data[0], tir_ops[op->operation].text, expected);
+    }
+}
+
+static void check_operations(const graph_op *op) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        if (graph_op_accepts(op, DLC_F32)) check_operation(&arena, op, DLC_F32);
+        if (graph_op_accepts(op, DLC_I32)) check_operation(&arena, op, DLC_I32);
+    } else
+        fail_msg("%s: %s", op->name, scope.error.message);
+    lib_arena_free(&arena);
+}
+
+static void test_operations(void **state) {
+    (void)state;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            if ((*row)->structure == GRAPH_FOLDS) check_operations(*row);
+}
+
 /* ---- linearity, by the references ----------------------------------------------------------------------------------- */
-
-enum { RESULTS_MAX = 16 };
-
-typedef struct trial {
-    lib_arena *arena;
-    sample s;
-    graph_attribute attribute[sizeof((sample *)0)->attribute / sizeof *((sample *)0)->attribute];
-    graph_reference_tensor operand[SAMPLE_OPERANDS], result[RESULTS_MAX];
-    int results;
-} trial;
-
-static int64_t elements_of(const graph_reference_tensor *t) {
-    int64_t count = 1;
-    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
-    return count;
-}
-
-static int64_t number_of(const graph *g, tir_expr dim) {
-    int64_t value = -1;
-    tir_is_const(g->pool, dim, &value);
-    return value;
-}
-
-/* Reads the sample and sets shapes, numbers of all operands, and attributes as references read them. */
-static void prepare(trial *t, const graph_op *op, const char *line) {
-    graph *g = graph_new(t->arena, NULL);
-    graph_id input[SAMPLE_OPERANDS] = {0};
-    sample_parse(&t->s, g, op, line);
-    for (int i = 0; i < SAMPLE_OPERANDS; i++) t->operand[i].rank = -1;
-    for (int i = 0; i < t->s.operands; i++) {
-        const sample_operand *from = &t->s.operand[i];
-        if (from->left_out) continue;
-        graph_shape shape = {.dtype = from->dtype, .rank = from->rank};
-        graph_reference_tensor *to = &t->operand[i];
-        *to = (graph_reference_tensor){.dtype = from->dtype, .rank = from->rank};
-        for (int d = 0; d < from->rank; d++) shape.dim[d] = tir_index(g->pool, to->dim[d] = from->dim[d]);
-        input[i] = graph_new_input(g, "x", &shape);
-        const int64_t count = elements_of(to);
-        to->data = LIB_NEW_ARRAY(t->arena, double, (size_t)count + 1);
-        sample_data(from, i, SAMPLE_TAME, 7 + (uint64_t)i, count,
-                    LIB_NEW_ARRAY(t->arena, char, (size_t)count *lib_dtype_size(from->dtype) + 1), to->data);
-    }
-    const graph_id first = graph_emit(g, op, t->s.operands, input, t->s.attribute);
-    t->results = graph_node_of(g, first)->results;
-    for (int r = 0; r < t->results; r++) {
-        const graph_shape *shape = graph_shape_of(g, first + (graph_id)r);
-        t->result[r] = (graph_reference_tensor){.dtype = shape->dtype, .rank = shape->rank};
-        for (int d = 0; d < shape->rank; d++) t->result[r].dim[d] = number_of(g, shape->dim[d]);
-    }
-    memcpy(t->attribute, t->s.attribute, sizeof t->attribute);
-    for (int i = 0; op->attribute[i].name; i++) {
-        if (op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
-        int64_t *list = LIB_NEW_ARRAY(t->arena, int64_t, (size_t)t->attribute[i].count + 1);
-        for (int k = 0; k < t->attribute[i].count; k++) list[k] = number_of(g, t->attribute[i].dims[k]);
-        t->attribute[i].list = list;
-    }
-}
-
-/* The results for these elements of operand k. */
-static void run(trial *t, int k, double *elements, graph_reference_tensor *out) {
-    graph_reference_tensor operand[SAMPLE_OPERANDS];
-    memcpy(operand, t->operand, sizeof operand);
-    operand[k].data = elements;
-    for (int r = 0; r < t->results; r++) {
-        out[r] = t->result[r];
-        out[r].data = LIB_NEW_ARRAY(t->arena, double, (size_t)elements_of(&out[r]) + 1);
-    }
-    const int inputs = t->s.op->max_inputs > t->s.operands ? t->s.op->max_inputs : t->s.operands;
-    t->s.op->reference(&(graph_reference){
-        .inputs = inputs, .results = t->results, .operand = operand, .attribute = t->attribute, .result = out});
-}
 
 /* Bits of the operands in which the sample's results are linear, and of those in which they are not. Neither: integer operands, and
  * where all results are 0, empty or integers. */
@@ -135,14 +105,14 @@ typedef struct verdict {
     uint32_t linear, other;
 } verdict;
 
-static verdict judge(trial *t) {
+static verdict judge(rows_trial *t) {
     const double s = 2, u = -3;
     verdict v = {0, 0};
     for (int k = 0; k < t->s.operands && k < 32; k++) {
         const graph_reference_tensor *x = &t->operand[k];
-        const int64_t count = x->rank < 0 ? 0 : elements_of(x);
+        const int64_t count = x->rank < 0 ? 0 : sample_count(x);
         if (!count || !lib_dtype_is_float(x->dtype)) continue;
-        graph_reference_tensor a[RESULTS_MAX], b[RESULTS_MAX], both[RESULTS_MAX];
+        graph_reference_tensor a[ROWS_RESULTS], b[ROWS_RESULTS], both[ROWS_RESULTS];
         double *elements[3], largest = 0;
         bool apart = false;
         uint64_t seed = 99;
@@ -151,16 +121,16 @@ static verdict judge(trial *t) {
             for (int e = 0; e < 2; e++) elements[e][i] = (double)(float)sample_uniform(&seed, -2, 2);
             elements[2][i] = s * elements[0][i] + u * elements[1][i];
         }
-        run(t, k, elements[0], a);
-        run(t, k, elements[1], b);
-        run(t, k, elements[2], both);
+        rows_run(t, k, elements[0], a);
+        rows_run(t, k, elements[1], b);
+        rows_run(t, k, elements[2], both);
         for (int r = 0; r < t->results; r++) {
             if (!lib_dtype_is_float(a[r].dtype)) continue;
             const double rounding = fmax(1e-9, 8 * exp2(-lib_float_of(a[r].dtype).digits));
             double most = 0;
-            for (int64_t i = 0; i < elements_of(&a[r]); i++)
+            for (int64_t i = 0; i < sample_count(&a[r]); i++)
                 if (!isinf(a[r].data[i])) most = fmax(most, fabs(a[r].data[i]));
-            for (int64_t i = 0; i < elements_of(&a[r]); i++) {
+            for (int64_t i = 0; i < sample_count(&a[r]); i++) {
                 const double expected = s * a[r].data[i] + u * b[r].data[i];
                 if (isinf(a[r].data[i]) || isinf(b[r].data[i])) continue; /* overflow */
                 apart |= !(fabs(both[r].data[i] - expected) <= rounding * (1 + most));
@@ -180,9 +150,9 @@ static verdict judge_sample(const graph_op *op, const char *line, size_t length,
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) {
         bool varies;
-        trial *t = LIB_NEW(&arena, trial);
+        rows_trial *t = LIB_NEW(&arena, rows_trial);
         t->arena = &arena;
-        prepare(t, op, sample_line(&arena, line, length, dtype, &varies));
+        rows_prepare(t, op, sample_line(&arena, line, length, dtype, &varies));
         v = judge(t);
     }
     lib_arena_free(&arena);
@@ -222,20 +192,20 @@ static double rounded(double x) {
 }
 
 static void round_all(graph_reference_tensor *t) {
-    for (int64_t i = 0; lib_dtype_is_float(t->dtype) && i < elements_of(t); i++) t->data[i] = rounded(t->data[i]);
+    for (int64_t i = 0; lib_dtype_is_float(t->dtype) && i < sample_count(t); i++) t->data[i] = rounded(t->data[i]);
 }
 
 /* Runs on rounded operands what was computed on others, whose results are then rounded: are the results the same? */
-static bool commutes_with_rounding(trial *t) {
-    graph_reference_tensor before[RESULTS_MAX], after[RESULTS_MAX];
+static bool commutes_with_rounding(rows_trial *t) {
+    graph_reference_tensor before[ROWS_RESULTS], after[ROWS_RESULTS];
     bool same = true;
-    run(t, 0, t->operand[0].data, before);
+    rows_run(t, 0, t->operand[0].data, before);
     for (int k = 0; k < t->s.operands; k++)
         if (t->operand[k].rank >= 0) round_all(&t->operand[k]);
-    run(t, 0, t->operand[0].data, after);
+    rows_run(t, 0, t->operand[0].data, after);
     for (int r = 0; r < t->results; r++) {
         round_all(&before[r]);
-        for (int64_t i = 0; i < elements_of(&after[r]); i++)
+        for (int64_t i = 0; i < sample_count(&after[r]); i++)
             same = same && (before[r].data[i] == after[r].data[i] || isnan(after[r].data[i]));
     }
     return same;
@@ -261,21 +231,12 @@ static bool is_accurate(const graph_op *op) {
 }
 
 /* A fact of the row on the f32 sample: rows that follow commute with rounding, wide ones hold no products. */
-static bool precision_holds(trial *t, const graph_op *op) {
+static bool precision_holds(rows_trial *t, const graph_op *op) {
     if (op->precision == GRAPH_FOLLOWS) return commutes_with_rounding(t);
     if (op->precision == GRAPH_NARROW || op->class_ != GRAPH_COMPOSITE || is_accurate(op)) return true;
-    graph *g = graph_new(t->arena, NULL);
-    graph_id input[SAMPLE_OPERANDS] = {0};
-    for (int i = 0; i < t->s.operands; i++) {
-        const graph_reference_tensor *x = &t->operand[i];
-        graph_shape shape = {.dtype = x->dtype, .rank = x->rank};
-        for (int d = 0; d < x->rank; d++) shape.dim[d] = tir_index(g->pool, x->dim[d]);
-        if (x->rank >= 0) input[i] = graph_new_input(g, "x", &shape);
-    }
-    const graph_id first = graph_emit(g, op, t->s.operands, input, t->s.attribute);
-    if (graph_shape_of(g, first)->dtype != DLC_F32) return true;
-    graph_new_output(g, "y", first);
-    return !has_products(graph_decompose(t->arena, g));
+    if (graph_shape_of(t->g, t->first)->dtype != DLC_F32) return true;
+    graph_new_output(t->g, "y", t->first);
+    return !has_products(graph_decompose(t->arena, t->g));
 }
 
 static bool sample_holds(const graph_op *op, const char *line, size_t length) {
@@ -285,9 +246,9 @@ static bool sample_holds(const graph_op *op, const char *line, size_t length) {
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) {
         bool varies;
-        trial *t = LIB_NEW(&arena, trial);
+        rows_trial *t = LIB_NEW(&arena, rows_trial);
         t->arena = &arena;
-        prepare(t, op, sample_line(&arena, line, length, DLC_F32, &varies));
+        rows_prepare(t, op, sample_line(&arena, line, length, DLC_F32, &varies));
         holds = precision_holds(t, op);
     }
     lib_arena_free(&arena);
@@ -315,7 +276,7 @@ static void test_precision(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_structures), cmocka_unit_test(test_linear),
-                                       cmocka_unit_test(test_precision)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_structures), cmocka_unit_test(test_operations),
+                                       cmocka_unit_test(test_linear), cmocka_unit_test(test_precision)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

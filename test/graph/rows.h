@@ -78,6 +78,57 @@ static inline uint64_t *rows_evaluate(lib_arena *arena, const graph *g, const in
     return bits;
 }
 
+/* ---- references on samples */
+
+enum { ROWS_RESULTS = 16 };
+
+/* A sample with numbers for its operands. */
+typedef struct rows_trial {
+    lib_arena *arena;
+    sample s;
+    /* the sample's operands, then its node, whose results begin with `first` */
+    graph *g;
+    graph_id first;
+    graph_reference_tensor operand[SAMPLE_OPERANDS], result[ROWS_RESULTS];
+    int results;
+} rows_trial;
+
+/* Reads the sample, emits it, and sets the shapes and numbers of all operands. */
+static inline void rows_prepare(rows_trial *t, const graph_op *op, const char *line) {
+    graph *g = t->g = graph_new(t->arena, NULL);
+    graph_id input[SAMPLE_OPERANDS] = {0};
+    sample_parse(&t->s, g, op, line);
+    for (int i = 0; i < SAMPLE_OPERANDS; i++) t->operand[i].rank = -1;
+    for (int i = 0; i < t->s.operands; i++) {
+        const sample_operand *from = &t->s.operand[i];
+        if (from->left_out) continue;
+        graph_shape shape = {.dtype = from->dtype, .rank = from->rank};
+        graph_reference_tensor *to = &t->operand[i];
+        *to = (graph_reference_tensor){.dtype = from->dtype, .rank = from->rank};
+        for (int d = 0; d < from->rank; d++) shape.dim[d] = tir_index(g->pool, to->dim[d] = from->dim[d]);
+        input[i] = graph_new_input(g, "x", &shape);
+        const int64_t count = sample_count(to);
+        to->data = LIB_NEW_ARRAY(t->arena, double, (size_t)count + 1);
+        sample_data(from, i, SAMPLE_TAME, 7 + (uint64_t)i, count,
+                    LIB_NEW_ARRAY(t->arena, char, (size_t)count *lib_dtype_size(from->dtype) + 1), to->data);
+    }
+    t->first = graph_emit(g, op, t->s.operands, input, t->s.attribute);
+    t->results = graph_node_of(g, t->first)->results;
+    for (int r = 0; r < t->results; r++) {
+        const graph_shape *shape = graph_shape_of(g, t->first + (graph_id)r);
+        t->result[r] = (graph_reference_tensor){.dtype = shape->dtype, .rank = shape->rank};
+        for (int d = 0; d < shape->rank; d++) t->result[r].dim[d] = sample_extent(g->pool, shape->dim[d]);
+    }
+}
+
+/* The results for these elements of operand k. */
+static inline void rows_run(const rows_trial *t, int k, double *elements, graph_reference_tensor *out) {
+    graph_reference_tensor operand[SAMPLE_OPERANDS];
+    memcpy(operand, t->operand, sizeof operand);
+    operand[k].data = elements;
+    sample_reference(&t->s, t->arena, t->g->pool, operand, t->results, t->result, out);
+}
+
 /* ---- wrong uses: a sample's line, and what the message must say */
 
 typedef struct rows_wrong {
