@@ -386,11 +386,12 @@ static bool is_enumerated(const graph_bound_node *b, const sampling *s) {
     return true;
 }
 
-/* Integers wrap: the range is known only if all operand values were sampled, or if the arithmetic without wrapping stays within
- * the dtype. */
+/* Integers wrap: the range is known only if all operand values were sampled, if the arithmetic without wrapping stays within the dtype, or
+ * of conversions of floats. */
 static void set_integer_range(const graph_bound_node *b, const sampling *s, graph_bound *y) {
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
-    if (is_enumerated(b, s)) {
+    const bool converts = b->y->dtype != DLC_BOOL && lib_dtype_is_float(b->x->dtype);
+    if (converts || is_enumerated(b, s)) {
         set_range(b, s, y);
         return;
     }

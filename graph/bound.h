@@ -96,6 +96,8 @@ graph_bound graph_bound_product(const graph_bound_node *b);
 graph_bound graph_bound_mean(const graph_bound_node *b);
 /* Maximum or minimum of elements, or the dtype's lowest or highest number. */
 graph_bound graph_bound_extreme(const graph_bound_node *b);
+/* and, or, xor of elements. */
+graph_bound graph_bound_bits(const graph_bound_node *b);
 /* Sums of products of two operands, plus a third operand. */
 graph_bound graph_bound_contraction(const graph_bound_node *b);
 graph_bound graph_bound_einsum(const graph_bound_node *b);

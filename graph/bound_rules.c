@@ -28,9 +28,20 @@ graph_bound graph_bound_picked(const graph_bound_node *b) {
     return y;
 }
 
+/* and, or, xor of integers within the range: the range of as many bits. */
+static graph_bound of_bits(graph_bound x, dlc_dtype dtype) {
+    const graph_bound all = graph_bound_of_dtype(dtype);
+    double bits = 1;
+    while ((bits <= x.high && bits <= all.high) || (-bits > x.low && -bits > all.low)) bits *= 2;
+    x.low = x.low < 0 ? -bits : 0;
+    x.high = fmin(bits - 1, all.high);
+    return x;
+}
+
 graph_bound graph_bound_scatter(const graph_bound_node *b) {
     graph_bound y = graph_bound_picked(b);
     const graph_attribute *combine = graph_bound_attribute(b, "combine");
+    if (combine && combine->integer > 4) return of_bits(y, b->y->dtype);
     if (!combine || (combine->integer != 1 && combine->integer != 2)) return y;
     /* added or multiplied in a fixed order: exact operands give exact results */
     const double m = graph_bound_magnitude(&y);
@@ -89,13 +100,20 @@ graph_bound graph_bound_mean(const graph_bound_node *b) {
     return y;
 }
 
+/* Is an element of the result that of no elements, the first number of the fold? */
+static bool folds_nothing(const graph_bound_node *b) {
+    const graph_attribute *exclusive = graph_bound_attribute(b, "exclusive");
+    return graph_bound_terms(b) == 0 || (exclusive && exclusive->integer);
+}
+
 graph_bound graph_bound_product(const graph_bound_node *b) {
-    const graph_bound x = b->in[0];
+    graph_bound x = b->in[0];
     const double terms = graph_bound_terms(b), most = pow(fmax(graph_bound_magnitude(&x), 1), fmax(terms, 1));
     if (!lib_dtype_is_float(b->y->dtype)) return graph_bound_sum(b);
     graph_bound y = graph_bound_within(most);
     y.special = x.special;
     y.integral = x.integral && most <= 256;
+    if (folds_nothing(b)) x.low = fmin(x.low, 1), x.high = fmax(x.high, 1);
     if (terms <= 1) return x;
     if (x.integral && x.error == 0 && most <= 0x1p24) return y;
     y.error = most * terms * (graph_bound_epsilon(b->y->dtype, true) * 2 + x.error);
@@ -106,13 +124,16 @@ graph_bound graph_bound_product(const graph_bound_node *b) {
 
 graph_bound graph_bound_extreme(const graph_bound_node *b) {
     graph_bound x = b->in[0];
-    const graph_attribute *exclusive = graph_bound_attribute(b, "exclusive");
-    if (graph_bound_terms(b) > 0 && !(exclusive && exclusive->integer)) return x;
+    if (!folds_nothing(b)) return x;
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
     x.low = all.low;
     x.high = all.high;
     x.special |= all.special;
     return x;
+}
+
+graph_bound graph_bound_bits(const graph_bound_node *b) {
+    return of_bits(graph_bound_extreme(b), b->y->dtype);
 }
 
 graph_bound graph_bound_codes(const graph_bound_node *b) {
@@ -358,7 +379,8 @@ graph_bound graph_bound_recurrence(const graph_bound_node *b) {
     const graph_shape *x = b->x, *w = graph_bound_shape(b, 2);
     const bool given = tir_is_const(b->g->pool, x->dim[0], &steps) && tir_is_const(b->g->pool, x->dim[1], &other) &&
                        tir_is_const(b->g->pool, x->dim[2], &width) && tir_is_const(b->g->pool, w->dim[2], &hidden);
-    if (!given || graph_bound_join(b).special) return graph_bound_any_order(b);
+    const bool usual = !*graph_bound_attribute(b, "activations")->string;
+    if (!given || !usual || graph_bound_join(b).special) return graph_bound_any_order(b);
     double largest = 1, start = 0;
     for (int i = 5; i < b->inputs; i++)
         largest = fmax(largest, graph_bound_magnitude(&in[i])), start = fmax(start, in[i].error);

@@ -534,9 +534,9 @@ REDUCE_TABLE(X)
 #define BOUND_OF_TIR_MUL graph_bound_product
 #define BOUND_OF_TIR_MAX graph_bound_extreme
 #define BOUND_OF_TIR_MIN graph_bound_extreme
-#define BOUND_OF_TIR_AND graph_bound_extreme
-#define BOUND_OF_TIR_OR graph_bound_extreme
-#define BOUND_OF_TIR_XOR graph_bound_extreme
+#define BOUND_OF_TIR_AND graph_bound_bits
+#define BOUND_OF_TIR_OR graph_bound_bits
+#define BOUND_OF_TIR_XOR graph_bound_bits
 
 #define RULES_OF_TIR_ADD GRAPH_LINEAR(1, transpose_sum)
 #define RULES_OF_TIR_MUL .jvp = tangent_prod

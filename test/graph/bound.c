@@ -1,15 +1,7 @@
-/* Bounds of errors (graph/bound.h): maps are derived from their references, for every row; what jumps to no number or integer has none; sums and expansions. */
+/* Bounds of errors (graph/bound.h): maps are derived from their references, for every row; what jumps to no number or integer has none; sums and expansions; the ranges of all rows. */
 #include "graph/bound.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* after the above */
-#include <cmocka.h>
+#include "graph/rows.h"
 
 enum { SIZE = 4, OPERANDS = 3 };
 
@@ -196,10 +188,74 @@ static void einsum_sums_every_label(void **state) {
     assert_true(error > 0 && error < 1e-4);
 }
 
+/* ---- ranges of all rows, by the references --------------------------------------------------------------------------- */
+
+static graph_bound range_of(const graph_reference_tensor *t) {
+    graph_bound b = {.low = INFINITY, .high = -INFINITY};
+    for (int64_t i = 0; i < sample_count(t); i++) b.low = fmin(b.low, t->data[i]), b.high = fmax(b.high, t->data[i]);
+    return b.low > b.high ? range(0, 0, 0) : b;
+}
+
+/* The results of the references, which do not round, lie in the ranges of the row's bounds, and are special only where these say so. */
+static bool is_within(const rows_trial *t) {
+    graph_bound in[SAMPLE_OPERANDS], *value = LIB_NEW_ARRAY(t->arena, graph_bound, t->g->values.count + 1);
+    graph_reference_tensor result[ROWS_RESULTS];
+    int inputs = 0;
+    for (int i = 0; i < t->s.operands; i++)
+        if (t->operand[i].rank >= 0) in[inputs++] = range_of(&t->operand[i]);
+    graph_bound_values(t->arena, t->g, in, false, value);
+    rows_run(t, 0, t->operand[0].data, result);
+    for (int r = 0; r < t->results; r++) {
+        const graph_bound *b = &value[t->first + (graph_id)r];
+        const double slack = 1e-5 * fmax(1e-3, graph_bound_magnitude(b));
+        for (int64_t i = 0; i < sample_count(&result[r]); i++) {
+            const double x = result[r].data[i];
+            const bool finite = fabs(x) <= graph_bound_largest(result[r].dtype);
+            if (finite ? x >= b->low - slack && x <= b->high + slack : b->special) continue;
+            print_error("%s: element %lld of result %d is %g, its bound %g..%g%s\n", t->s.line, (long long)i, r, x,
+                        b->low, b->high, b->special ? " or special" : "");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool sample_is_within(const graph_op *op, const char *line, size_t length, dlc_dtype dtype) {
+    lib_scope scope;
+    lib_arena arena;
+    volatile bool within = true; /* a sample may be refused for an element type */
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        bool varies;
+        rows_trial *t = LIB_NEW(&arena, rows_trial);
+        t->arena = &arena;
+        rows_prepare(t, op, sample_line(&arena, line, length, dtype, &varies));
+        within = is_within(t);
+    }
+    lib_arena_free(&arena);
+    return within;
+}
+
+static void ranges_hold_results(void **state) {
+    static const dlc_dtype dtypes[] = {DLC_F32, DLC_I32, DLC_BOOL};
+    int outside = 0;
+    (void)state;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            for (const char *line = (*row)->reference ? (*row)->samples : NULL; line && *line;) {
+                const size_t length = strcspn(line, "\n");
+                for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+                    if (graph_op_accepts(*row, dtypes[d])) outside += !sample_is_within(*row, line, length, dtypes[d]);
+                line += length + (line[length] == '\n');
+            }
+    assert_int_equal(outside, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_map_has_a_bound), cmocka_unit_test(jumps_have_none),
         cmocka_unit_test(ranges_are_intervals),  cmocka_unit_test(ranges_reach_infinity),
-        cmocka_unit_test(sums_add_errors),       cmocka_unit_test(einsum_sums_every_label)};
+        cmocka_unit_test(sums_add_errors),       cmocka_unit_test(einsum_sums_every_label),
+        cmocka_unit_test(ranges_hold_results)};
     return cmocka_run_group_tests_name("graph/bound", tests, NULL, NULL);
 }
