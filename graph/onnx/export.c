@@ -27,7 +27,7 @@ onnx_export_class onnx_export_class_of(const graph_op *op, const char **why) {
     *why = row ? row->why : NULL;
     if (row) return row->why ? ONNX_EXPORT_NONE : ONNX_EXPORT_NATIVE;
     if (op->expand || graph_op_has_scalar(op)) return ONNX_EXPORT_EXPANSION;
-    *why = op->host ? "it is an operator of the host" : "it has no counterpart";
+    *why = op->host ? "it is an operator of the host" : "no form in ONNX is defined for it";
     return ONNX_EXPORT_NONE;
 }
 

@@ -166,12 +166,16 @@ const onnx_export_row onnx_export_rows[] = {
     {0},
 };
 
+#define DERIVATIVE "it is a step of derivatives, for which ONNX has no operator"
 #define STEPS "its algorithm works on a matrix column by column, for which ONNX has no operator"
 #define PASSES "its factors and the order of its results are libdlc's own: export dft"
 #define HOST "it is a function of the host"
 #define TILES "its points are those of Winograd's algorithm, a step of libdlc's own: export the convolution"
 
 const onnx_export_row onnx_export_rows_none[] = {
+    {.row = "convolution_weights", .why = DERIVATIVE},
+    {.row = "affine_gather", .why = DERIVATIVE},
+    {.row = "affine_scatter", .why = DERIVATIVE},
     {.row = "suppress", .why = "it is a step of non_max_suppression, which is exported as a whole"},
     {.row = "fft", .why = PASSES},
     {.row = "substitute", .why = STEPS},

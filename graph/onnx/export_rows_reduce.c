@@ -37,12 +37,17 @@ static const struct reduction {
     {"logsumexp", "ReduceLogSumExp", 0},
 };
 
+static const struct reduction *reduction_of(const onnx_export *ex, const char *row) {
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        if (strcmp(reductions[i].row, row) == 0) return &reductions[i];
+    lib_raise(ex->arena->scope, DLC_INTERNAL, "%s: exported by export_reduce, but no line of `reductions`", row);
+}
+
 #define REDUCED (ONNX_FLOATS_B | ONNX_TYPE(DLC_I32) | ONNX_TYPE(DLC_I64) | ONNX_TYPE(DLC_U32) | ONNX_TYPE(DLC_U64))
 
 /* Narrow integers are reduced in i32, whose results wrap alike. The maximum or minimum of no elements is limited to the operand's type. */
 static void export_reduce(onnx_export *ex) {
-    const struct reduction *by = reductions;
-    while (strcmp(by->row, ex->node->op->name) != 0) by++;
+    const struct reduction *by = reduction_of(ex, ex->node->op->name);
     const dlc_dtype dtype = onnx_in_dtype(ex, 0);
     const bool taken = onnx_takes(REDUCED | by->types, dtype);
     onnx_label *x = onnx_in(ex, 0), *y = reduced(ex, by->op, taken ? x : onnx_to(ex, x, DLC_I32));

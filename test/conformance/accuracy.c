@@ -9,6 +9,7 @@
 #include "graph/op.h"
 #include "graph/special_reference.h"
 #include "random.h"
+#include "test/asked.h"
 #include "test/share.h"
 
 #include <float.h>
@@ -357,6 +358,12 @@ static void rows_publish(void **state) {
     }
 }
 
+static const char *refusal(const graph_op *op) {
+    if (op->class_ != GRAPH_MAP || op->accuracy.f32 <= 0 || op->accuracy.f64 <= 0)
+        return " states no `accuracy`, or is no map";
+    return function_of(op->name) ? NULL : " is not in the list of functions";
+}
+
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fused), cmocka_unit_test(apart),
                                        cmocka_unit_test(rows_publish)};
@@ -364,5 +371,6 @@ int main(int count, char **arguments) {
     const int skipped = asked_points > 0 ? 2 : 1;
     asked_count = count - skipped;
     asked = arguments + skipped;
+    if (asked_unknown("accuracy", asked_count, asked, refusal)) return 2;
     return cmocka_run_group_tests_name("conformance/accuracy", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and outputs end at an
  * inaccessible page, then begin at one; outputs and the library's memory are filled with NaN patterns before a run. */
 #include "graph/build.h"
+#include "test/asked.h"
 #include "test/share.h"
 
 #include "conformance/guarded.h"
@@ -408,8 +409,6 @@ static int list_rows(void) {
 typedef struct selection {
     int names;
     char **name;
-    /* by name */
-    bool *found;
     int part, parts, number;
 } selection;
 
@@ -421,22 +420,12 @@ static void read_part(selection *s, const char *program) {
 
 static bool is_selected(selection *s, const graph_op *op) {
     bool named = false;
-    for (int i = 0; i < s->names; i++)
-        if (strcmp(s->name[i], op->name) == 0) named = s->found[i] = true;
+    for (int i = 0; i < s->names; i++) named = named || strcmp(s->name[i], op->name) == 0;
     return s->names ? named : s->number++ % s->parts == s->part - 1;
 }
 
-/* Names that no row has, or one without samples, which say nothing by passing. */
-static int report_unknown(const selection *s) {
-    int unknown = 0;
-    for (int i = 0; i < s->names; i++) {
-        if (s->found[i]) continue;
-        const graph_op *op = graph_op_find(s->name[i]);
-        fprintf(stderr, "conformance: %s%s\n", s->name[i],
-                op ? " has no samples or no reference" : ": there is no such row (--list)");
-        unknown++;
-    }
-    return unknown;
+static const char *refusal(const graph_op *op) {
+    return op->samples && op->reference ? NULL : " has no samples or no reference";
 }
 
 /* Arguments: names of operators to test; none: all, or a part of them. --list: what there is. DLC_TEST_TARGET=cuda: on its device
@@ -445,18 +434,16 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) return list_rows();
     struct CMUnitTest tests[512] = {cmocka_unit_test(test_rows_are_complete)};
     size_t count = 1;
-    selection s = {.names = argc - 1, .name = argv + 1, .found = calloc((size_t)argc, sizeof(bool))};
+    if (asked_unknown("conformance", argc - 1, argv + 1, refusal)) return 2;
+    selection s = {.names = argc - 1, .name = argv + 1};
     read_part(&s, argv[0]);
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
         for (const graph_op *const *row = *family; *row && count < sizeof tests / sizeof *tests; row++) {
-            if (!(*row)->samples || !(*row)->reference || !is_selected(&s, *row)) continue;
+            if (refusal(*row) || !is_selected(&s, *row)) continue;
             tests[count++] =
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
-    const int unknown = report_unknown(&s);
     const bool sources = s.part == s.parts;
-    free(s.found);
-    if (unknown) return 2;
 #ifdef DLC_TARGET_cuda
     if (sources && (argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !test_is_short() && !getenv("DLC_TEST_TARGET") &&
         count < sizeof tests / sizeof *tests)

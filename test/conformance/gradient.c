@@ -8,6 +8,7 @@
  * Programs run on the cpu target, or on DLC_TEST_TARGET. With names of rows as arguments: only those. */
 #include "graph/gradient.h"
 #include "graph/build.h"
+#include "test/asked.h"
 #include "test/share.h"
 
 #include "conformance/sample.h"
@@ -709,8 +710,11 @@ static void test_row(void **state) {
 }
 
 /* Rows whose derivatives in f64 have something to differ in. */
-static bool is_tested(const graph_op *op) {
-    return op->samples && op->reference && !op->flat && !op->refused && graph_op_accepts(op, DLC_F64);
+static const char *refusal(const graph_op *op) {
+    const bool compared = op->samples && op->reference && graph_op_accepts(op, DLC_F64);
+    return op->flat || op->refused ? " has no derivative in reverse mode"
+           : !compared             ? " has no samples, no reference or no f64"
+                                   : NULL;
 }
 
 /* ---- graphs with control flow: gradients of the first output, and of the sum of squares of these, against differences of the programs ------ */
@@ -965,6 +969,10 @@ int main(int argc, char **argv) {
     const char *base = strrchr(argv[0], '/');
     int part = 1, parts = 1, number = 0;
     if (sscanf(base ? base + 1 : argv[0], "gradient%dof%d", &part, &parts) != 2) part = parts = 1;
+    int unknown = 0;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "control") != 0) unknown += asked_unknown("gradient", 1, &argv[i], refusal);
+    if (unknown) return 2;
     const dlc_context_options options = {.struct_size = sizeof options, .target = getenv("DLC_TEST_TARGET")};
     if (dlc_context_create(&options, &context) != DLC_OK) {
         fprintf(stderr, "gradient: %s\n", dlc_error_message(NULL));
@@ -974,7 +982,7 @@ int main(int argc, char **argv) {
         for (const graph_op *const *row = *family; *row; row++) {
             bool wanted = argc < 2 && number++ % parts == part - 1;
             for (int i = 1; i < argc; i++) wanted = wanted || strcmp(argv[i], (*row)->name) == 0;
-            if (wanted && is_tested(*row))
+            if (wanted && !refusal(*row))
                 tests[count++] =
                     (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
