@@ -158,7 +158,7 @@ static void run_passes(lib_arena *arena, const graph *g, const options *o, const
         lib_text text;
         lib_text_init(&text, arena);
         graph_print(&text, g);
-        printf("---- after %s\n%s\n", name, text.data);
+        printf("# after %s\n%s\n", name, text.data);
         at += length;
     }
 }

@@ -88,7 +88,7 @@ for graph in "$attention" "$work/digits.txt"; do
     shows "$graph" asm '^# .*: [0-9]* spills, [0-9]* reloads$'
     shows "$graph" plan '^plan: [0-9]* steps'
     shows "$graph" dot '^digraph '
-    "$bin/dlc-opt" "$graph" --dims n=7 --passes decompose,simplify,bind,init >"$work/shown" && grep -q '^---- after bind$' "$work/shown"
+    "$bin/dlc-opt" "$graph" --dims n=7 --passes decompose,simplify,bind,init >"$work/shown" && grep -q '^# after bind$' "$work/shown"
     report "dlc-opt $graph --passes" $?
     "$bin/dlc-opt" "$graph" --dims n=7 --check --time 0.01 --print profile >"$work/shown" && grep -q ': good$' "$work/shown" &&
         grep -q '^time: median .* us, best' "$work/shown" && grep -q '^ *[0-9.]* %  *[0-9.]* us .* runs ' "$work/shown"
@@ -103,6 +103,8 @@ report 'DLC_DEBUG=plan' $?
 
 # One file in, other numbers out.
 printf 'graph {\n  input x: f32[n]\n  y = add(x, x)\n  output y\n}\n' >"$work/twice.txt"
+"$bin/dlc-opt" "$work/twice.txt" --passes jvp >"$work/jvp.txt" && "$bin/dlc-opt" "$work/jvp.txt" --print graph | grep -q 'output .*y.tangent'
+report 'dlc-opt reads the graph that a pass printed' $?
 printf '\000\000\200\077\000\000\000\100\000\000\100\100' >"$work/x" # 1 2 3
 "$bin/dlc-opt" "$work/twice.txt" --dims n=3 --input "x=$work/x" --values | grep -q '^y: f32\[3\] = 2 4 6$'
 report 'dlc-opt --input' $?
