@@ -136,7 +136,7 @@ graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double m
     const dlc_dtype dtype = b->y->dtype;
     graph_bound y = graph_bound_within(terms * magnitude);
     const double most = terms * magnitude, exact = dtype == DLC_F64 ? 0x1p53 : 0x1p24;
-    y.special = special;
+    y.special = special || most > graph_bound_largest(dtype);
     if (!lib_dtype_is_float(dtype)) {
         y = graph_bound_of_dtype(dtype);
         y.error = error > 0 ? INFINITY : 0;

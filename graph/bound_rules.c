@@ -111,7 +111,7 @@ graph_bound graph_bound_product(const graph_bound_node *b) {
     const double terms = graph_bound_terms(b), most = pow(fmax(graph_bound_magnitude(&x), 1), fmax(terms, 1));
     if (!lib_dtype_is_float(b->y->dtype)) return graph_bound_sum(b);
     graph_bound y = graph_bound_within(most);
-    y.special = x.special;
+    y.special = x.special || most > graph_bound_largest(b->y->dtype);
     y.integral = x.integral && most <= 256;
     if (folds_nothing(b)) x.low = fmin(x.low, 1), x.high = fmax(x.high, 1);
     if (terms <= 1) return x;
