@@ -49,6 +49,7 @@ static void expand_log_softmax(graph_expand *e) {
     expand_softmax_of(e, true);
 }
 
+/* x without its axes of attribute 0; attribute 1: with 1 in their place. Rows list AXES and KEEP first. */
 static void infer_reduced(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     graph_infer_axes(infer, &infer->attribute[0], x->rank, "axis");
