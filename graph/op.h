@@ -79,10 +79,8 @@ enum {
     GRAPH_IDEMPOTENT = 4,
     GRAPH_INVOLUTION = 8,
     GRAPH_IMPURE = 16,
-    GRAPH_EXCESS =
-        32, /* composites: intermediate roundings may be omitted (excess_precision is the default in expansions) */
-    GRAPH_COUNTS = 64, /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
-    GRAPH_BY_NUMBERS = 128 /* composites: the expansion is faster for numeric than for symbolic sizes */
+    GRAPH_COUNTS = 32, /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
+    GRAPH_BY_NUMBERS = 64 /* composites: the expansion is faster for numeric than for symbolic sizes */
 };
 
 /* What mixed precision does with f32 values (graph/precision.h). */

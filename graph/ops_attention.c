@@ -252,7 +252,6 @@ const graph_op graph_row_attention = {
     COMPOSITE_ROW(attention, 3, 4, 1, "q k v [mask]", "float"),
     .aliases = "scaled_dot_product_attention",
     .linear = 4,
-    .algebra = GRAPH_EXCESS,
     .precision = GRAPH_NARROW,
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"},
                   {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"}},

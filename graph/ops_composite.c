@@ -584,7 +584,6 @@ static void reference_cross_entropy(const graph_reference *r) {
 
 static const graph_op row_softmax = {
     FORM(softmax, 1, 1, "x", "float", 128),
-    .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .jvp = tangent_softmax,
     .infer = infer_softmax,
@@ -594,7 +593,6 @@ static const graph_op row_softmax = {
 };
 static const graph_op row_log_softmax = {
     FORM(log_softmax, 1, 1, "x", "float", 1024),
-    .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .jvp = tangent_log_softmax,
     .infer = infer_softmax,
@@ -605,7 +603,6 @@ static const graph_op row_log_softmax = {
 static const graph_op row_logsumexp = {
     .aliases = "reduce_log_sum_exp",
     FORM(logsumexp, 1, 1, "x", "float", 64),
-    .algebra = GRAPH_EXCESS,
     .attribute = {AXES, KEEP},
     .jvp = tangent_logsumexp,
     .infer = infer_reduced,
@@ -647,7 +644,6 @@ static const graph_op row_variance = {
 static const graph_op row_layer_norm = {
     .aliases = "layer_normalization",
     FORM(layer_norm, 1, 3, "x [scale] [bias]", "float", 64),
-    .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .jvp = tangent_layer_norm,
     .infer = infer_norm,
@@ -663,7 +659,6 @@ static const graph_op row_rms_norm = {
     .aliases = "rms_normalization",
     FORM(rms_norm, 1, 2, "x [scale]", "float", 16),
     .linear = 2,
-    .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .jvp = tangent_rms_norm,
     .infer = infer_norm,
@@ -677,7 +672,6 @@ static const graph_op row_rms_norm = {
 static const graph_op row_batch_norm = {
     .aliases = "batch_normalization",
     FORM(batch_norm, 5, 5, "x scale bias mean variance", "float", 64),
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the channels"}, EPSILON},
     .infer = infer_batch_norm,
     .samples = "batch_norm(T[2, 5, 3, 3], T[5], T[5], T[5], T[5] in 0..2)\n"
@@ -728,7 +722,6 @@ static const graph_op row_one_hot = {
 };
 static const graph_op row_cross_entropy = {
     FORM(cross_entropy, 2, 2, "logits labels", "float", 1024),
-    .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .jvp = tangent_cross_entropy,
     .infer = infer_cross_entropy,

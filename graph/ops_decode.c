@@ -177,7 +177,6 @@ static void reference_lora_linear(const graph_reference *r) {
 
 static const graph_op row_cached_attention = {
     COMPOSITE_ROW(cached_attention, 6, 6, 3, "q k v k_cache v_cache position", "float"),
-    .algebra = GRAPH_EXCESS,
     .precision = GRAPH_NARROW,
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"}},
     .infer = infer_cached_attention,
@@ -199,7 +198,6 @@ static const graph_op row_cached_attention = {
 
 static const graph_op row_lora_linear = {
     COMPOSITE_ROW(lora_linear, 4, 5, 1, "x w a b [bias]", "float"),
-    .algebra = GRAPH_EXCESS,
     .precision = GRAPH_NARROW,
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "1.0", "factor of the addition"}},
     .infer = infer_lora_linear,

@@ -375,7 +375,6 @@ static void reference_rotary_embedding(const graph_reference *r) {
 static const graph_op row_group_norm = {
     .aliases = "group_normalization",
     FORM(group_norm, 1, 3, "x [scale] [bias]", 512),
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"groups", GRAPH_ATTR_INTEGER, NULL, NULL, "number of groups that the channels are divided into"},
                   EPSILON},
     .jvp = tangent_group_norm,
@@ -391,7 +390,6 @@ static const graph_op row_group_norm = {
 static const graph_op row_instance_norm = {
     .aliases = "instance_normalization",
     FORM(instance_norm, 1, 3, "x [scale] [bias]", 512),
-    .algebra = GRAPH_EXCESS,
     .attribute = {EPSILON},
     .jvp = tangent_instance_norm,
     .infer = infer_channel_norm,
@@ -405,7 +403,6 @@ static const graph_op row_instance_norm = {
 static const graph_op row_local_response_norm = {
     .aliases = "lrn",
     FORM(local_response_norm, 1, 1, "x", 8),
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"size", GRAPH_ATTR_INTEGER, NULL, NULL, "channels that are summed"},
                   {"alpha", GRAPH_ATTR_FLOAT, NULL, "0.0001", "factor of the mean square"},
                   {"beta", GRAPH_ATTR_FLOAT, NULL, "0.75", "exponent"},
@@ -464,17 +461,16 @@ LOSS_TABLE(X)
 LOSS_TABLE(X)
 #undef X
 #endif
-#define X(name_, tolerance_, target_, parameter_, doc_)                                                      \
-    static const graph_op row_##name_ = {FORM(name_, 2, 2, "x target", tolerance_), .algebra = GRAPH_EXCESS, \
-                                         .attribute = {REDUCTION, parameter_},      .infer = infer_loss,     \
-                                         .samples = LOSS_SAMPLES(#name_, target_),  .doc = doc_};
+#define X(name_, tolerance_, target_, parameter_, doc_)                                             \
+    static const graph_op row_##name_ = {FORM(name_, 2, 2, "x target", tolerance_),                 \
+                                         .attribute = {REDUCTION, parameter_}, .infer = infer_loss, \
+                                         .samples = LOSS_SAMPLES(#name_, target_), .doc = doc_};
 LOSS_TABLE(X)
 #undef X
 
 static const graph_op row_rotary_embedding = {
     FORM(rotary_embedding, 3, 3, "x cosine sine", 8),
     .linear = 1,
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"interleaved", GRAPH_ATTR_BOOL, NULL, "false",
                    "pairs are neighbours; else elements i and i + features/2"}},
     .infer = infer_rotary_embedding,

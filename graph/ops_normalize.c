@@ -192,9 +192,8 @@ static void reference_mean_variance_normalization(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, tolerance_)                                                                   \
-    COMPOSITE_ROW(name_, 1, 1, 1, "x", "float"), .algebra = GRAPH_EXCESS, .infer = infer_##name_, \
-                                                 .tolerance = tolerance_
+#define FORM(name_, tolerance_) \
+    COMPOSITE_ROW(name_, 1, 1, 1, "x", "float"), .infer = infer_##name_, .tolerance = tolerance_
 
 static const graph_op row_hardmax = {
     FORM(hardmax, 0),

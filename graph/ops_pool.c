@@ -600,7 +600,6 @@ static void reference_max_unpool(const graph_reference *r) {
 
 static const graph_op row_global_pool = {
     FORM(global_pool, 1, "x", "float", 64),
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"mode", GRAPH_ATTR_ENUM, "average max lp", NULL, "mean, greatest, or (sum |x|^p)^(1/p)"},
                   {"p", GRAPH_ATTR_INTEGER, NULL, "2", "exponent of lp"}},
     .samples = "global_pool(T[2, 3, 5, 4], mode=average)\nglobal_pool(T[2, 3, 7], mode=max)\n"
@@ -611,7 +610,6 @@ static const graph_op row_global_pool = {
 };
 static const graph_op row_adaptive_pool = {
     FORM(adaptive_pool, 1, "x", "float", 64),
-    .algebra = GRAPH_EXCESS,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "spatial dimensions of the result"},
                   {"mode", GRAPH_ATTR_ENUM, "average max", "average", "what to do with the elements of a part"}},
     .samples =

@@ -425,7 +425,6 @@ static void reference_resize(const graph_reference *r) {
 
 static const graph_op row_resize = {
     COMPOSITE_ROW(resize, 1, 3, 1, "x [scale] [roi]", "any"),
-    .algebra = GRAPH_EXCESS,
     .attribute =
         {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result along the axes"},
          {"mode", GRAPH_ATTR_ENUM, "nearest linear cubic", NULL,

@@ -184,7 +184,6 @@ static void reference_ctc_loss(const graph_reference *r) {
 
 static const graph_op row_ctc_loss = {
     COMPOSITE_ROW(ctc_loss, 4, 4, 1, "x labels steps lengths", "float"),
-    .algebra = GRAPH_EXCESS,
     .attribute =
         {{"blank", GRAPH_ATTR_INTEGER, NULL, "0", "class that says nothing"},
          {"reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean",

@@ -280,7 +280,7 @@ static void reference_mel_matrix(const graph_reference *r) {
 static const graph_op row_istft = {
     FORM(istft, 1, 2, "x [window]"),
     .linear = 1,
-    .algebra = GRAPH_EXCESS | GRAPH_BY_NUMBERS,
+    .algebra = GRAPH_BY_NUMBERS,
     .attribute =
         {{"frame_step", GRAPH_ATTR_INTEGER, NULL, NULL, "elements from one frame to the next"},
          {"frame_length", GRAPH_ATTR_INTEGER, NULL, "0",

@@ -328,7 +328,7 @@ static void reference_triplet_loss(const graph_reference *r) {
 /* ---- rows */
 
 #define FORM(name_, least_, most_, results_, operands_, tolerance_) \
-    COMPOSITE_ROW(name_, least_, most_, results_, operands_, "float"), .algebra = GRAPH_EXCESS, .tolerance = tolerance_
+    COMPOSITE_ROW(name_, least_, most_, results_, operands_, "float"), .tolerance = tolerance_
 #define REDUCTION \
     { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all losses; none: one result for each" }
 #define CLASS_ATTRIBUTES                                                                                              \

@@ -211,7 +211,7 @@ static inline double between(const graph_reference_tensor *x, const int64_t *cha
 /* The fields that are alike in all rows of these operators. */
 #define SAMPLE_FORM(name_, least_, most_, operands_, dtypes_, tolerance_)                               \
     .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .algebra = GRAPH_EXCESS, .infer = infer_##name_,          \
-    .expand = expand_##name_, .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,         \
+    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
 
 #endif
