@@ -178,13 +178,17 @@ static bool has_functions(const doubts *d) {
     return found;
 }
 
-/* Does the join's producer sum products, without a window, into rows of so few columns that functions in its tiles leave most lanes empty? */
+/* Has the join's producer, a sum of products without a window, a window without products, or a map that a reduction reads, rows of so few columns
+ * that functions in their loops leave most lanes empty? */
 static bool has_few_columns(const doubts *d, const fuse_join *join) {
     enum { FEW_COLUMNS = 8 };
     const graph_node *node = &d->f->g->nodes.data[d->nodes.data[join->producer]];
-    if (node->op->class_ != GRAPH_CONTRACT || node->op->structure == GRAPH_CONVOLVES) return false;
+    const bool sums = node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_REDUCE;
+    if ((join->of_producer > CLUSTER_ROWS && !sums) || node->op->structure == GRAPH_CONVOLVES) return false;
     const graph_shape *value = graph_shape_of(d->f->g, node->first);
-    const int64_t columns = value->rank ? graph_fuse_extent(d->f->g, value->dim[value->rank - 1]) : 1;
+    int last = value->rank - 1;
+    while (last > 0 && graph_fuse_extent(d->f->g, value->dim[last]) == 1) last--;
+    const int64_t columns = last >= 0 ? graph_fuse_extent(d->f->g, value->dim[last]) : 1;
     return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns && has_functions(d);
 }
 
@@ -193,6 +197,7 @@ static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
     if (from <= CLUSTER_ROWS && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
         return true; /* also the further readers of a move that is in a cluster already */
     if (from == CLUSTER_MOVES && to == CLUSTER_MAPS && is_stored(d, join)) return true;
+    if (from == CLUSTER_MAPS && to == CLUSTER_ROWS && has_few_columns(d, join)) return true;
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)

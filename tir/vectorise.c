@@ -3,7 +3,10 @@
 #include "tir/strided.h"
 #include "tir/vectorise_analysis.h"
 
-enum { ROLL_CHUNKS = 8 /* vec loops of more vectors than this become loops over vectors when they may */ };
+enum {
+    ROLL_CHUNKS = 8,   /* vec loops of more vectors than this become loops over vectors when they may */
+    COPIES_CHUNKS = 32 /* the same where the lanes of each copy are constants */
+};
 
 /* A list of statements being made. */
 typedef struct output {
@@ -119,8 +122,10 @@ static void rewrite_vec(tir_vectoriser *v, const tir_stmt *loop, output *out) {
     tir_is_const(v->pool, loop->for_.extent, &extent);
     if (extent <= 0) return;
     const tir_vec_plan plan = extent > 1 ? tir_vec_plan_of(v, loop) : (tir_vec_plan){.width = 1, .ways = 1};
-    const bool roll = (plan.roll || extent > (int64_t)ROLL_CHUNKS * (plan.width > 1 ? plan.width : 1)) &&
-                      tir_vec_may_roll(v, loop->for_.body);
+    const int64_t width = plan.width > 1 ? plan.width : 1;
+    const bool copied = width > 1 && extent <= COPIES_CHUNKS * width &&
+                        tir_vec_copies_differ(v, loop->for_.body, loop->for_.var, plan.width);
+    const bool roll = (plan.roll || extent > ROLL_CHUNKS * width) && !copied && tir_vec_may_roll(v, loop->for_.body);
     tir_vec_enter(v, loop, plan.width, extent);
     tir_stmt *body = rewrite(v, loop->for_.body);
     tir_vec_leave(v, loop);

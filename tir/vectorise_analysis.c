@@ -318,6 +318,44 @@ bool tir_vec_may_roll(tir_vectoriser *v, const tir_stmt *list) {
     return true;
 }
 
+/* Does the expression divide what contains the variable by a number that vectors do not divide? */
+static bool divides(tir_vectoriser *v, tir_expr root, tir_expr var, int width) {
+    int64_t divisor;
+    v->now++;
+    visit(v, root);
+    for (uint32_t k = 0; k < v->order.count; k++) {
+        const tir_expr e = v->order.data[k];
+        const tir_op op = tir_op_of(v->pool, e);
+        if ((op != TIR_DIV && op != TIR_REM) || tir_dtype_of(v->pool, e) != TIR_INDEX || !tir_uses(v->pool, e, var))
+            continue;
+        if (tir_is_const(v->pool, tir_operand(v->pool, e, 1), &divisor) && divisor % width) return true;
+    }
+    return false;
+}
+
+bool tir_vec_copies_differ(tir_vectoriser *v, const tir_stmt *list, tir_expr var, int width) {
+    bool found = false;
+    for (const tir_stmt *stmt = list; stmt && !found; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR: found = tir_vec_copies_differ(v, stmt->for_.body, var, width); break;
+        case TIR_LET:
+            found = divides(v, stmt->let.value, var, width) || tir_vec_copies_differ(v, stmt->let.body, var, width);
+            break;
+        case TIR_IF:
+            found = divides(v, stmt->if_.condition, var, width) ||
+                    tir_vec_copies_differ(v, stmt->if_.body, var, width) ||
+                    tir_vec_copies_differ(v, stmt->if_.otherwise, var, width);
+            break;
+        case TIR_STORE:
+            found = divides(v, stmt->store.value, var, width);
+            for (int i = 0; i < stmt->store.rank; i++) found = found || divides(v, stmt->store.index[i], var, width);
+            break;
+        default: break;
+        }
+    }
+    return found;
+}
+
 /* ---- how long is a body, and may it be a loop's? */
 
 typedef struct survey {
