@@ -180,19 +180,61 @@ static bool is_one_of_several(rules *r, uint32_t tensor) {
     return false;
 }
 
-/* Again after a map was inlined: of two maps that load a value at the same place, one is in the other now, and the value is loaded once. */
-static void inline_maps(rules *r) {
+/* Inlines maps, or not, as the rules or a pin say. */
+static bool inline_map(rules *r, int s, bool by_rule) {
+    const char *name = r->region->stages.data[s].name;
+    if (is_transposition(r, s) && is_one_of_several(r, r->region->stages.data[s].tensor[0]))
+        tir_doubt(r->schedule, name, "inline", "no");
+    if (!tir_choose_yes(r->schedule, name, "inline", by_rule)) return false;
+    rules_rewrite(r, "inline %s", name);
+    return true;
+}
+
+typedef lib_vec(const char *) stage_names;
+
+/* Inlines the maps that are worth it, and appends their names to `inlined`; again after one was inlined: of two maps that load a value at the
+ * same place, one is in the other now, and the value is loaded once. */
+static void inline_by_rule(rules *r, stage_names *inlined) {
     for (bool again = true; again;) {
         again = false;
         for (uint32_t s = 0; s < r->region->stages.count; s++) {
             const char *name = r->region->stages.data[s].name;
-            if (!tir_may_inline(r->region, (int)s)) continue;
-            if (is_transposition(r, (int)s) && is_one_of_several(r, r->region->stages.data[s].tensor[0]))
-                tir_doubt(r->schedule, name, "inline", "no");
-            if (!tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s))) continue;
-            rules_rewrite(r, "inline %s", name);
+            if (!tir_may_inline(r->region, (int)s) || !inline_map(r, (int)s, worth_inlining(r, (int)s))) continue;
+            lib_vec_push(r->arena, inlined, name);
             again = true;
         }
+    }
+}
+
+/* The names of the maps that the rules inline if nothing is pinned, in their order. */
+static stage_names inlined_by_rule(const rules *r) {
+    rules trial = *r;
+    tir_schedule schedule;
+    stage_names inlined = {0};
+    tir_schedule_init(&schedule, r->arena);
+    trial.schedule = &schedule;
+    trial.region = tir_region_copy(r->arena, r->region);
+    inline_by_rule(&trial, &inlined);
+    return inlined;
+}
+
+/* With pins, the order is that without them, so that the rules' own answers, pinned, give their schedule. */
+static void inline_maps(rules *r) {
+    stage_names inlined = {0};
+    if (!tir_has_pins(r->schedule)) {
+        inline_by_rule(r, &inlined);
+        return;
+    }
+    inlined = inlined_by_rule(r);
+    for (uint32_t i = 0; i < inlined.count; i++) {
+        const int s = rules_stage_named(r, inlined.data[i]);
+        if (s >= 0 && tir_may_inline(r->region, s)) inline_map(r, s, true);
+    }
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        bool asked = false;
+        for (uint32_t i = 0; i < inlined.count; i++)
+            asked = asked || strcmp(inlined.data[i], r->region->stages.data[s].name) == 0;
+        if (!asked && tir_may_inline(r->region, (int)s)) inline_map(r, (int)s, false);
     }
 }
 
