@@ -230,12 +230,8 @@ static void inline_maps(rules *r) {
         const int s = rules_stage_named(r, inlined.data[i]);
         if (s >= 0 && tir_may_inline(r->region, s)) inline_map(r, s, true);
     }
-    for (uint32_t s = 0; s < r->region->stages.count; s++) {
-        bool asked = false;
-        for (uint32_t i = 0; i < inlined.count; i++)
-            asked = asked || strcmp(inlined.data[i], r->region->stages.data[s].name) == 0;
-        if (!asked && tir_may_inline(r->region, (int)s)) inline_map(r, (int)s, false);
-    }
+    for (uint32_t s = 0; s < r->region->stages.count; s++) /* the others, and those that a pin keeps */
+        if (tir_may_inline(r->region, (int)s)) inline_map(r, (int)s, false);
 }
 
 /* ---- expand */
