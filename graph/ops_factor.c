@@ -654,7 +654,8 @@ static const graph_op row_lu = {
     .expand = expand_lu,
     .reference = GRAPH_REFERENCE(reference_lu),
     .tolerance = 1024,
-    .samples = "lu(T[3, 3])\nlu(T[2, 5, 3])\nlu(T[2, 4])\nlu(T[1, 1])\nlu(T[0, 3, 2])\nlu(T[3, 0])\nlu(T[0, 3])",
+    .samples =
+        "lu(T[3, 3])\nlu(T[2, 5, 3])\nlu(T[2, 4])\nlu(T[1, 1])\nlu(T[5, 1])\nlu(T[2, 5, 1])\nlu(T[0, 3, 2])\nlu(T[3, 0])\nlu(T[0, 3])",
     .doc =
         "l [..., m, k], lower triangular with ones on its diagonal, u [..., k, n], upper triangular, and the order of rows p, i32 [..., m], "
         "with a[p] = l u for each matrix of a [..., m, n], k the smaller of m and n. Gauss with partial pivoting: the largest element of "

@@ -482,7 +482,7 @@ static graph_id gather_as(const graph_rule *rule, graph_id x) {
     return graph_emit_with(g, gathers[which][1], 2, (graph_id[]){x, rule->input[1]}, axis < 0 ? 0 : 1, &along);
 }
 
-/* bool, of the updates' shape: the update is not dropped. Its number, met again where it was added, says so. */
+/* bool, of the updates' shape: the update is not dropped, since all its indices are inside. */
 static graph_id is_kept(const graph_rule *rule) {
     graph *g = rule->g;
     const graph_shape x = *graph_shape_of(g, rule->input[0]), indices = *graph_shape_of(g, rule->input[1]);

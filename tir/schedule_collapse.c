@@ -158,18 +158,23 @@ static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* The pairs of a fold's step that may be joined: those without the axis of time, by which the fold reads its next state; none of steps that other
- * steps alone read. */
-static uint32_t pairs_beside_time(const collapsing *c, const tir_stage *step) {
+/* Is the index a free axis of the fold? */
+static bool is_free(const tir_stage *fold, tir_expr index) {
+    bool found = false;
+    for (int a = 0; a < fold->space; a++) found = found || fold->axis[a].var == index;
+    return found;
+}
+
+/* The pairs of a fold's step that may be joined: those of axes by which the fold's free axes index its next state; not those of time, nor of the
+ * state's own dimensions, which the fold does not join; none of steps that other steps alone read. */
+static uint32_t pairs_of_step(const collapsing *c, const tir_stage *step) {
     const tir_stage *fold = stage_at(c, step->fold);
-    const tir_expr time = fold->axis[fold->space].var;
     uint32_t pairs = 0;
     for (int k = 0; k < fold->count; k++) {
         const tir_expr next = fold->value[k];
         if (tir_get(c->pool, next)->bits != step->tensor[0]) continue;
         for (int d = 0; d + 1 < step->space; d++)
-            if (!tir_uses(c->pool, tir_operand(c->pool, next, d), time) &&
-                !tir_uses(c->pool, tir_operand(c->pool, next, d + 1), time))
+            if (is_free(fold, tir_operand(c->pool, next, d)) && is_free(fold, tir_operand(c->pool, next, d + 1)))
                 pairs |= 1u << d;
     }
     return pairs;
@@ -194,7 +199,7 @@ static uint32_t candidates(collapsing *c, int s) {
         if (a + 1 == copy.space || (slow && fast && __builtin_mul_overflow(slow, fast, &most))) continue;
         pairs |= 1u << a;
     }
-    if (copy.fold >= 0) pairs &= pairs_beside_time(c, &copy);
+    if (copy.fold >= 0) pairs &= pairs_of_step(c, &copy);
     c->axes[s] = pairs;
     for (int a = 0; a < copy.space + copy.reduce; a++) {
         const int b = partner(c, s, a);

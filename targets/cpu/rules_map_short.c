@@ -9,15 +9,6 @@ enum {
     OPERATIONS_MOST = 400 /* of a block */
 };
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Do `lanes` neighbouring points of rows of n points read a window of at most two vectors? */
 static bool read_window(int64_t lanes, int64_t n, int64_t across, int64_t along) {
     const int64_t rows = n % lanes ? (lanes + n - 2) / n : 0; /* that begin after the first lane */
@@ -53,7 +44,7 @@ bool rules_map_short_rows(rules *r, int s) {
     if (row < 0 || rules_straight(r, s, row, last)) return false;
     const int64_t n = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
     if (n < 2 || 3 * n > 2 * ((n + lanes - 1) / lanes * lanes)) return false; /* two thirds of the lanes are in use */
-    int64_t block = n / common_divisor(n, lanes) * lanes;
+    int64_t block = n / tir_gcd(n, lanes) * lanes;
     if (rows >= 0 && block > rows * n) block = rows * n;
     const int64_t vectors = (block + lanes - 1) / lanes;
     if (vectors > BLOCK_MOST || 3 * block < 2 * vectors * lanes) return false;
