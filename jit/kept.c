@@ -1,5 +1,5 @@
-/* What a plan keeps: the values of the forward sweep that later ones read, and those that live across the region at which most bytes are live;
- * and what it computes again: for the dump "kept". */
+/* The dump "kept": values of the forward sweep that later sweeps read, values that live across the region at which most bytes are live, and the
+ * kernels that compute values again. */
 #include "graph/recompute.h"
 #include "graph/sweep.h"
 #include "jit/internal.h"
@@ -39,8 +39,8 @@ static bool is_forward(jit_build *build, const graph_region *region) {
     return jit_region_sweeps(build, region) & GRAPH_SWEEP_FORWARD;
 }
 
-/* Whether each value follows from operands that are read by the identity `again`, and from those of the forward sweep: `recompute` and rules of
- * differentiation compute so what they do not keep. */
+/* Is each value computed again: from operands that are read by the identity `again`, and otherwise from values of the forward sweep alone? Reverse
+ * mode computes in this way what `recompute`, or a rule of differentiation, does not keep. */
 static bool *find_again(jit_build *build) {
     const graph *g = build->bound;
     const uint8_t *sweeps = graph_sweeps(build->work, g, 0);

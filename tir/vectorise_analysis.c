@@ -318,7 +318,7 @@ bool tir_vec_may_roll(tir_vectoriser *v, const tir_stmt *list) {
     return true;
 }
 
-/* Does the expression divide what contains the variable by a number that vectors do not divide? */
+/* Does the expression divide an index that contains the variable by a constant that is no multiple of the vector's width? */
 static bool divides(tir_vectoriser *v, tir_expr root, tir_expr var, int width) {
     int64_t divisor;
     v->now++;

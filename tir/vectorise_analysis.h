@@ -48,8 +48,8 @@ typedef struct tir_vec_plan {
 tir_vec_plan tir_vec_plan_of(tir_vectoriser *v, const tir_stmt *loop);
 /* Do the body's indices of reg buffers depend on nothing inside of the loop, so that it may be a serial loop? */
 bool tir_vec_may_roll(tir_vectoriser *v, const tir_stmt *list);
-/* Do addresses or conditions divide the variable by what vectors of that width do not divide, so that lanes are constants in each copy of the
- * vectors, but not in a loop over them? */
+/* Do addresses or conditions divide the variable by a constant that is no multiple of the width, so that the lanes' distances are constants in each
+ * copy of the vectors, but not in a loop over them? */
 bool tir_vec_copies_differ(tir_vectoriser *v, const tir_stmt *list, tir_expr var, int width);
 /* Number of vectors of so many iterations. */
 int64_t tir_vec_count(const tir_vectoriser *v, int width, int64_t extent);

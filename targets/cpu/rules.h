@@ -288,8 +288,8 @@ bool rules_map_chosen(rules *r, int root);
 bool rules_map_permuted(rules *r, int root);
 bool rules_map_mixed(rules *r, int root);
 bool rules_map_straight(rules *r, int root);
-/* Does the position along the axis select what a point reads or computes? constants: also if one of both is a constant, which masked loads
- * implement. */
+/* Does a select, or a load's guard, whose condition contains the axis choose the value of a point? `constants`: also one between a value and a
+ * constant, which masked loads implement. */
 bool rules_selects(rules *r, const tir_stage *stage, int axis, bool constants);
 int rules_operations(rules *r, const tir_stage *stage); /* of a point */
 /* rules_map_short.c */
@@ -406,6 +406,9 @@ void rules_vectorise(rules *r, const char *stage, const char *loop, int64_t exte
 /* Makes outer loops of the nest tasks, so that the loops inside a task have at least `least` points; the loop at the boundary is split.
  * `points`: points of the innermost loop's body; -1: unknown. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
+/* The same around a loop of `extent` points (-1: varying) that is itself cut into tasks if it is longer than `task`. Returns the name of the loop
+ * inside of the tasks. */
+const char *rules_form_long_tasks(rules_nest *nest, const char *loop, int64_t extent, int64_t task);
 /* Adds `nt` (non-temporal stores) if inputs and results together exceed the share of L3 that a core may count on. Returns whether it
  * did. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage);

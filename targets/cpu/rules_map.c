@@ -62,6 +62,19 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
 }
 
+const char *rules_form_long_tasks(rules_nest *nest, const char *loop, int64_t extent, int64_t task) {
+    tir_schedule *out = nest->r->schedule;
+    const char *name = nest->stage->name;
+    if (extent >= 0 && extent <= task) {
+        rules_form_tasks(nest, extent, RULES_TASK_POINTS);
+        return loop;
+    }
+    for (int i = 0; i < nest->count; i++) tir_schedule_add(out, "par %s.%s", name, nest->loop[i].name);
+    tir_schedule_add(out, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
+    tir_schedule_add(out, "par %s.to", name);
+    return "ti";
+}
+
 /* The first of the axes up to `last` across which every access is contiguous; *extent: the points of all of them, -1: varying. */
 static int first_straight(rules *r, int s, int last, int64_t *extent) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -803,14 +816,7 @@ bool rules_map_straight(rules *r, int s) {
     int64_t task = (RULES_TASK_POINTS + block - 1) / block * block;
     const uint32_t fused = first < last ? tir_axis_bit(last + 1) - tir_axis_bit(first) : 0;
     clip_choices(r, stage, fused, extent > 0 && extent <= block ? first - 1 : -1);
-    if (extent < 0 || extent > task) {
-        for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
-        tir_schedule_add(r->schedule, "par %s.to", name);
-        loop = "ti";
-    } else {
-        rules_form_tasks(&nest, extent, RULES_TASK_POINTS);
-    }
+    loop = rules_form_long_tasks(&nest, loop, extent, task);
     const char *row = nest.count && first == last && last == stage->space - 1 && extent > 0 && extent <= task
                           ? nest.loop[nest.count - 1].name
                           : NULL;

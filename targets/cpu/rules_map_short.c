@@ -1,7 +1,8 @@
 /* Maps with rows shorter than a few vectors, which an operand of one value for each row, in reverse or with gaps, keeps apart from each other
  * ([24000, 5] plus [24000, 1]). Vectors along a row would be mostly empty, and their masked stores would overlap the loads of the next row.
  * So lanes run along rows and points at once, over the results' memory, in blocks of rows that end where a vector ends: in each vector of a
- * block, each lane reads at a constant distance from the block's start, by loads of one or two vectors that are permuted. */
+ * block, each lane reads at a constant distance from the block's start, by loads of one or two vectors that are permuted. The family is called
+ * `fused`: `short_rows` (rules_short_rows.c) is that of roots whose producers need whole rows. */
 #include "targets/cpu/rules.h"
 
 enum {
@@ -57,15 +58,7 @@ bool rules_map_short_rows(rules *r, int s) {
     for (int a = 0; a < row; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> points", name, stage->axis[row].name, name,
                      stage->axis[last].name);
-    const char *loop = "points";
-    if (rows < 0 || rows * n > task) {
-        for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
-        tir_schedule_add(r->schedule, "split %s.points %lld -> to ti peel", name, (long long)task);
-        tir_schedule_add(r->schedule, "par %s.to", name);
-        loop = "ti";
-    } else {
-        rules_form_tasks(&nest, rows * n, RULES_TASK_POINTS);
-    }
+    const char *loop = rules_form_long_tasks(&nest, "points", rows < 0 ? -1 : rows * n, task);
     rules_vectorise(r, name, loop, rows < 0 ? -1 : rows * n, block, "b_o", "b_i");
     rules_store_past_caches(r, stage);
     return true;

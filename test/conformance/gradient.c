@@ -126,8 +126,8 @@ typedef struct built {
     graph_id input[SAMPLE_OPERANDS], first;
 } built;
 
-/* Which sizes are symbols. Equal sizes are the same symbol, so that what the row wants to be equal is; 1 is a number, since such axes may be
- * repeated. */
+/* The sizes of operands that are symbols. Equal sizes have one symbol, so that sizes that the row requires to be equal are. Size 1 is always a
+ * number: the row may broadcast such an axis. */
 typedef enum symbols { NUMBERS, FIRST_AXES, ALL_AXES } symbols;
 
 static tir_expr size_of(const test_case *c, graph *g, symbols which, int axis, int64_t size) {
@@ -579,7 +579,8 @@ static test_case on_rounded(test_case *c, const test_case *low, dlc_dtype dtype)
 
 enum { MOVED = 2 };
 
-/* Elements differ by no more than results by roundings: what moving the operands by as much changes, and roundings of the result. */
+/* Does each element of the derivative in the narrow type differ from that in f64 by no more than roundings of operands and of the result explain?
+ * Operands' roundings change it by as much as operands moved by an epsilon do (`moved`). */
 static bool is_rounded(test_case *c, int type, const char *what, int number, const tensor *got, const tensor *wide,
                        const tensor *const *moved) {
     double spread = 0;
