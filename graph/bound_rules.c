@@ -363,7 +363,7 @@ graph_bound graph_bound_attention(const graph_bound_node *b) {
     graph_bound y = graph_bound_within(vm);
     y.special = true;
     y.error = vm * (4 * wrong + eps * (8 * sqrt(t) + 32)) + v->error;
-    if (lib_dtype_is_narrow_float(b->y->dtype)) y.error += 4 * graph_bound_epsilon(b->y->dtype, false) * vm + 0x1p-24;
+    if (lib_dtype_is_narrow_float(b->x->dtype)) y.error += 4 * graph_bound_epsilon(b->x->dtype, false) * vm + 0x1p-24;
     const bool special = q->special || k->special || v->special || mask.special;
     if (!(wrong < 0.1) || v->special || (is_inexact(b) && special)) y.error = INFINITY;
     return y;

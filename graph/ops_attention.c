@@ -1,6 +1,6 @@
 /* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, so that one kernel can
  * compute it block by block (online softmax) and keep scores on chip. In f16 and bf16, scores, maximum and sums are f32; the weights
- * are rounded to v's dtype before the product with v. */
+ * are rounded to v's dtype before the product with v, and so is what the derivatives multiply. */
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/ops_common.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #endif
 
-enum { ATTENTION_SCALE, ATTENTION_CAUSAL };
+enum { ATTENTION_SCALE, ATTENTION_CAUSAL, ATTENTION_RESULT };
 enum { Q, K, V, MASK };
 enum { BATCH, HEAD, ROW, COLUMN, RANK };
 enum { MOST_MAPS = 8 }; /* most nodes on a path from positions to a mask */
@@ -17,9 +17,11 @@ enum { MOST_MAPS = 8 }; /* most nodes on a path from positions to a mask */
 static void infer_mask(const graph_infer *infer) {
     const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
     tir_expr size[RANK] = {q->dim[BATCH], q->dim[HEAD], q->dim[ROW], infer->operand[K].dim[ROW]};
-    if (mask->dtype != DLC_BOOL && mask->dtype != q->dtype)
-        graph_infer_fail(infer, "mask is %s, expected bool or %s", lib_dtypes[mask->dtype].name,
-                         lib_dtypes[q->dtype].name);
+    const dlc_dtype scores = graph_sum_dtype(q->dtype);
+    if (mask->dtype != DLC_BOOL && mask->dtype != q->dtype && mask->dtype != scores)
+        graph_infer_fail(infer, "mask is %s, expected bool%s%s or %s", lib_dtypes[mask->dtype].name,
+                         scores == q->dtype ? "" : ", ", scores == q->dtype ? "" : lib_dtypes[q->dtype].name,
+                         lib_dtypes[scores].name);
     if (mask->rank > RANK) graph_infer_fail(infer, "mask has rank %d, expected at most %d", mask->rank, RANK);
     for (int i = 0; i < mask->rank; i++) {
         int64_t extent;
@@ -49,6 +51,9 @@ static void infer_attention(graph_infer *infer) {
     if (infer->operand[MASK].rank >= 0) infer_mask(infer);
     infer->result[0] = *q;
     infer->result[0].dim[COLUMN] = v->dim[COLUMN];
+    if (infer->attribute[ATTENTION_RESULT].integer == GRAPH_RESULT_SAME) return;
+    infer->result[0].dtype = graph_sum_dtype(q->dtype);
+    if (infer->result[0].dtype != DLC_F32) graph_infer_fail(infer, "result f32 is narrower than operands of f64");
 }
 
 /* Contracts an axis of x with one of w, per batch and head; f16 and bf16 give f32. */
@@ -156,7 +161,7 @@ static void expand_attention(graph_expand *e) {
     graph_id y = product(g, graph_cast(g, weight, q.dtype), COLUMN, for_each_head(g, e->input[V], &q), ROW);
     y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division per row */
     y = graph_select(g, sees_nothing(g, most), graph_scalar_like(g, y, 0), y);
-    e->result[0] = graph_cast(g, y, q.dtype);
+    e->result[0] = e->attribute[ATTENTION_RESULT].integer == GRAPH_RESULT_SAME ? graph_cast(g, y, q.dtype) : y;
 }
 
 /* ---- cotangents (Dao 2023): of the forward computation, the result and the logarithm of each query's sum are kept. Scores are computed
@@ -188,24 +193,25 @@ static graph_id sum_repeated(graph *g, graph_id c, graph_id mask) {
 static void cotangent_attention(graph_rule *rule) {
     graph *g = rule->g;
     const graph_shape shape = *graph_shape_of(g, rule->input[Q]);
+    const dlc_dtype dtype = shape.dtype;
     const int64_t last = COLUMN;
     scoring s = score(g, rule->input[Q], rule->input, rule->attribute);
     const graph_id most = greatest(g, &s), none = graph_scalar_like(g, most, 0);
     graph_id all = graph_log(g, graph_reduce_sum(g, weights(g, &s, most), 1, &last, true));
     all = graph_select(g, sees_nothing(g, most), none, graph_add(g, most, all)); /* of 0, all weights are 0 */
     s = score(g, graph_emit_with(g, "again", 1, &rule->input[Q], 0, NULL), rule->input, rule->attribute);
-    const graph_id weight = weights(g, &s, all), c = rule->cotangent[0];
-    if (rule->wanted[V]) rule->out[V] = sum_shared(g, product(g, weight, ROW, c, ROW), rule->input[V], &shape);
+    const graph_id weight = weights(g, &s, all), c = rule->cotangent[0], c_narrow = graph_cast(g, c, dtype);
+    if (rule->wanted[V])
+        rule->out[V] =
+            sum_shared(g, product(g, graph_cast(g, weight, dtype), ROW, c_narrow, ROW), rule->input[V], &shape);
     if (!rule->wanted[Q] && !rule->wanted[K] && !rule->wanted[MASK]) return;
     const graph_id along = graph_reduce_sum(g, graph_mul(g, c, graph_rule_result(rule, 0)), 1, &last, true);
-    graph_id d = product(g, c, COLUMN, for_each_head(g, graph_rule_operand(rule, V), &shape), COLUMN);
+    graph_id d = product(g, c_narrow, COLUMN, for_each_head(g, rule->input[V], &shape), COLUMN);
     d = graph_multiply_no_nan(g, weight, graph_sub(g, d, along));
     if (rule->wanted[MASK]) rule->out[MASK] = sum_repeated(g, d, rule->input[MASK]);
-    d = scale_scores(g, d, shape.dim[COLUMN], rule->attribute[ATTENTION_SCALE].number);
-    if (rule->wanted[Q])
-        rule->out[Q] = product(g, d, COLUMN, for_each_head(g, graph_rule_operand(rule, K), &shape), ROW);
-    if (rule->wanted[K])
-        rule->out[K] = sum_shared(g, product(g, d, ROW, graph_rule_operand(rule, Q), ROW), rule->input[K], &shape);
+    d = graph_cast(g, scale_scores(g, d, shape.dim[COLUMN], rule->attribute[ATTENTION_SCALE].number), dtype);
+    if (rule->wanted[Q]) rule->out[Q] = product(g, d, COLUMN, for_each_head(g, rule->input[K], &shape), ROW);
+    if (rule->wanted[K]) rule->out[K] = sum_shared(g, product(g, d, ROW, rule->input[Q], ROW), rule->input[K], &shape);
 }
 
 #ifdef DLC_REFERENCE
@@ -254,7 +260,9 @@ const graph_op graph_row_attention = {
     .linear = 4,
     .precision = GRAPH_NARROW,
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"},
-                  {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"}},
+                  {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"},
+                  {"result", GRAPH_ATTR_ENUM, "same f32", "same",
+                   "type of the result: q's, or f32 of f16, bf16 and f32"}},
     .vjp = cotangent_attention,
     .infer = infer_attention,
     .tolerance = 16,
@@ -274,14 +282,16 @@ const graph_op graph_row_attention = {
                "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\n"
                "attention(T[2, 6, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 4], bool[2, 6, 5, 7])\n"
                "attention(T[1, 4, 9, 16], T[1, 1, 13, 16], T[1, 1, 13, 17], causal=true)\n"
+               "attention(bf16[2, 2, 9, 16], bf16[2, 1, 13, 16], bf16[2, 1, 13, 8], causal=true, result=f32)\n"
+               "attention(f16[1, 2, 5, 8], f16[1, 2, 7, 8], f16[1, 2, 7, 4], f32[5, 7], result=f32)\n"
                "attention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
                "attention(T[0, 2, 3, 4], T[0, 2, 3, 4], T[0, 2, 3, 4])",
     .doc =
         "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, kv_heads, keys, d], "
         "v [batch, kv_heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
-        "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
+        "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add, also f32 for f16 and bf16. A query whose "
         "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides, or a bool mask, counts with weight 0 or not at all "
         "shows only where v holds infinities or NaN, and is left open. In f16 and bf16 scores and sums are f32, but the weights exp(score - greatest) are rounded to the type of v, in which matrix units take "
-        "them, and so is the result: where products of weights and v cancel, the error is that of the weights beside what cancels. heads are a multiple of "
+        "them, and so is the result, unless `result` is f32: where products of weights and v cancel, the error is that of the weights beside what cancels. heads are a multiple of "
         "kv_heads; neighbours share those of k and v (grouped-query attention). ONNX Attention; Ainslie et al. 2023; Vaswani et al. 2017.",
 };

@@ -85,9 +85,9 @@ static treatment treatment_of(const graph *g, const graph_node *node) {
     return graph_op_attribute(op, "result") >= 0 ? PRODUCT : EXPANDED;
 }
 
-/* Is an operand's value rounded if the node is computed narrow? */
+/* Is an operand's value rounded if the node is computed narrow? (A mask of attention, which has a type of its own, is not.) */
 static bool is_rounded(const mixture *m, const graph_node *node, int operand) {
-    return is_f32(m->g, node->input[operand]);
+    return is_f32(m->g, node->input[operand]) && graph_op_operand_is_typed(node->op, operand);
 }
 
 /* ---- down --------------------------------------------------------------------------------------------------------------- */

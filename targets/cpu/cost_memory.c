@@ -61,13 +61,18 @@ static extent extent_of(const cost_nest *nest, const cost_access *a, int count) 
         e.run += steps[at].stride * (steps[at].trips - 1);
     const double lines = e.run / nest->page * (double)LINES;
     uint64_t some = lines < (double)LINES - 1 ? (UINT64_C(2) << (int)lines) - 1 : UINT64_MAX;
+    step row = {0, 1}; /* equidistant runs, which a further step may overlap: the rows of a window that moves by rows */
     for (; at < used; at++) {
+        const double apart = row.stride > 0 ? steps[at].stride / row.stride : 0;
         if (steps[at].stride <= fmax(e.run, nest->line))
             e.run += steps[at].stride * (steps[at].trips - 1);
+        else if (apart == floor(apart) && apart >= 1 && apart <= row.trips)
+            row.trips += apart * (steps[at].trips - 1);
         else
-            e.pieces *= steps[at].trips;
+            e.pieces *= row.trips, row = steps[at];
         some = repeat_lines(nest, some, steps[at].stride, steps[at].trips);
     }
+    e.pieces *= row.trips;
     for (; some; some &= some - 1) e.share += 1.0 / (double)LINES;
     return e;
 }
@@ -183,11 +188,22 @@ static double missing(double size, double touched) {
     return touched > size ? 1 - 0.7 * size / touched : 0;
 }
 
-/* Bytes moved per run of a kernel whose data fits the cache. Operands that another kernel has just written are still there. */
-static double traffic_of_runs(traffic *t, double touched) {
-    const double handed = t->nest->handed, missed = missing(t->size, touched + t->nest->beside);
-    double moved = missed > 0 ? union_bytes(t, 0, false, true) : 0;
-    return moved > handed ? (moved - handed) * missed : 0;
+/* Bytes that the kernel moves in each run, of the `moved` that it would move if nothing of the `touched` bytes were left of the run before.
+ * Operands that another kernel has just written are still there. */
+static double traffic_of_runs(traffic *t, double touched, double moved) {
+    const cost_nest *nest = t->nest;
+    const double missed = missing(t->size, touched + nest->beside);
+    double read = 0, slow = 0; /* of what is only read: bytes, and how many more the slow ones count */
+    if (nest->handed == 0) return moved * missed;
+    union_bytes(t, 0, false, true);
+    for (uint32_t b = 0; b < nest->buffers; b++) {
+        const double bytes = fmin(t->reads[b], nest->buffer_bytes[b]);
+        if (t->writes[b] > 0 || bytes == 0) continue;
+        read += bytes;
+        slow += bytes * t->slow[b] / t->reads[b];
+    }
+    const double handed = fmin(nest->handed, read) * (read > 0 ? 1 + slow / read : 0);
+    return fmax(moved - handed, 0) * missed;
 }
 
 /* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. A loop nest without serial loops
@@ -196,12 +212,13 @@ static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;
     const bool once = touched <= t->size || !nest->loops.data[loop].serial_inside;
-    if (once) return loop > 0 ? union_bytes(t, loop, true, true) : traffic_of_runs(t, touched);
+    if (once && loop > 0) return union_bytes(t, loop, true, true);
+    if (once) return traffic_of_runs(t, touched, union_bytes(t, 0, false, true));
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
         if (nest->accesses.data[i].loop == loop) sum += nest->line * t->slowness[i];
-    return sum * (loop > 0 ? nest->loops.data[loop].trips : missing(t->size, touched + nest->beside));
+    return loop > 0 ? sum * nest->loops.data[loop].trips : traffic_of_runs(t, touched, sum);
 }
 
 void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *result) {

@@ -148,6 +148,14 @@ static void run_scale(test_case *c) {
     }
 }
 
+/* The type in whose ulp result r is compared. A composite with a result of a wider type rounds to its operands' type in between, unless it is
+ * linear in them, so that it only multiplies and adds them up. */
+static dlc_dtype unit_of(const test_case *c, int r) {
+    const dlc_dtype own = c->result[r].dtype, x = c->operand[0].dtype;
+    const bool between = c->s.op->class_ == GRAPH_COMPOSITE && !(c->s.op->linear & 1) && lib_dtype_is_narrow_float(x);
+    return between && own == DLC_F32 ? x : own;
+}
+
 /* Error that the order of operations may cause in element i of result r. */
 static double slack_of(const test_case *c, int r, int64_t i) {
     const graph_reference_tensor *y = &c->result[r];
@@ -161,7 +169,7 @@ static double slack_of(const test_case *c, int r, int64_t i) {
     double slack = (double)c->terms * ulp_at(in_f32 ? DLC_F32 : y->dtype, 1.0) * fabs(c->scale[r].data[i]);
     if (!isfinite(slack)) slack = 0;
     /* what cancels is as large as the largest result */
-    return composite ? slack + tolerance * ulp_at(y->dtype, c->largest[r]) : slack;
+    return composite ? slack + tolerance * ulp_at(unit_of(c, r), c->largest[r]) : slack;
 }
 
 static bool compare_results(test_case *c, const char *leg_name, const guarded *outputs) {
@@ -172,13 +180,13 @@ static bool compare_results(test_case *c, const char *leg_name, const guarded *o
             const char *element = (const char *)outputs[r].data + (size_t)i * lib_dtype_size(y->dtype);
             double got = lib_element_get_f64(y->dtype, element);
             bool legal = y->dtype != DLC_BOOL || (unsigned char)*element <= 1;
-            if (legal && agrees(y->dtype, got, y->data[i], tolerance, slack_of(c, r, i))) continue;
+            if (legal && agrees(unit_of(c, r), got, y->data[i], tolerance, slack_of(c, r, i))) continue;
             snprintf(
                 c->failure, sizeof c->failure,
                 "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a): %.2f ulp, allowed %.2f",
                 c->s.line, (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i],
-                in_units(y->dtype, got - y->data[i], y->data[i]),
-                tolerance + in_units(y->dtype, slack_of(c, r, i), y->data[i]));
+                in_units(unit_of(c, r), got - y->data[i], y->data[i]),
+                tolerance + in_units(unit_of(c, r), slack_of(c, r, i), y->data[i]));
             return false;
         }
     }

@@ -187,6 +187,10 @@ static const struct {
      "  v6 = softmax(v5)  # f32[4, 4]\n"
      "  v7 = pow(v6, v5)  # f32[4, 4]\n"
      "  v8 = cumulative_sum(v7, axis=0)  # f32[4, 4]\n"},
+    {"attention has products inside, a mask has none",
+     "graph { input q: f32[1, 2, 3, 4] input m: f32[3, 3] a = attention(q, q, q, m) output a }",
+     "  v3 = cast(q, dtype=bf16)  # bf16[1, 2, 3, 4]\n"
+     "  v4 = attention(v3, v3, v3, m, result=f32)  # f32[1, 2, 3, 4]\n"},
     {"branches",
      "graph { input c: bool[] input x: f32[4, 4] y = if(c, x, then=graph { input x: f32[4, 4] a = dot(x, x) output a }, "
      "otherwise=graph { input x: f32[4, 4] b = tanh(x) output b }) output y }",
