@@ -302,6 +302,9 @@ static int complete_attributes(graph *g, const graph_op *op, const graph_attribu
 }
 
 static void check_operand(const graph *g, const graph_op *op, int operand, graph_id value) {
+    const bool given = value && value < g->values.count;
+    const dlc_dtype dtype = given ? graph_shape_of(g, value)->dtype : DLC_F32;
+    if (given && graph_op_accepts(op, dtype)) return;
     char name[32];
     bool optional;
     graph_op_operand(op, operand, name, &optional);
@@ -309,9 +312,8 @@ static void check_operand(const graph *g, const graph_op *op, int operand, graph
         if (!optional) refuse(g, op, "operand %d (`%s`) is required", operand, name);
         return;
     }
-    if (value >= g->values.count) refuse(g, op, "operand %d (`%s`) is not a value of this graph", operand, name);
-    dlc_dtype dtype = graph_shape_of(g, value)->dtype;
-    if (graph_op_operand_is_typed(op, operand) && !graph_op_accepts(op, dtype)) {
+    if (!given) refuse(g, op, "operand %d (`%s`) is not a value of this graph", operand, name);
+    if (graph_op_operand_is_typed(op, operand)) {
         lib_text text;
         lib_text_init(&text, g->arena);
         graph_describe_shape(&text, g, graph_shape_of(g, value));
