@@ -32,15 +32,48 @@ static tir_expr refuse_open(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
+/* carry: the loop around the moved one, if it is in the same task; its variable, 0: none. Raises unless the moved loop runs over a whole axis of
+ * known size, *extent. */
+static tir_expr loop_around(const prefetch_walk *walk, int64_t *extent) {
+    tir_lowering *l = walk->l;
+    const tir_stage_plan *plan = tir_plan_of(l, walk->prefetch->moved_stage);
+    const tir_stage *stage = tir_stage_of(l, walk->prefetch->moved_stage);
+    const tir_axis_node *moved = &plan->nodes.data[walk->prefetch->moved];
+    tir_expr around = 0;
+    if (moved->parent >= 0 || moved->slow >= 0 || !tir_is_const(l->pool, stage->axis[moved->axis].extent, extent))
+        tir_schedule_raise(&l->state, "prefetch in stage %s: carry needs a loop over a whole axis of known size, not %s",
+                           stage->name, moved->name);
+    for (uint32_t k = 0; k < plan->order.count && plan->order.data[k] != walk->prefetch->moved; k++) {
+        const tir_axis_node *node = &plan->nodes.data[plan->order.data[k]];
+        if (node->value && tir_op_of(l->pool, node->value) == TIR_VAR) around = node->parallel ? 0 : node->value;
+    }
+    return around;
+}
+
+/* Sets to[] to what the variables from[], the moved loop's and perhaps that of the loop around it, are in the later iteration; returns their
+ * number. */
+static int later_iteration(const prefetch_walk *walk, tir_expr from[2], tir_expr to[2]) {
+    tir_pool *pool = walk->l->pool;
+    int64_t extent;
+    from[0] = walk->moved;
+    to[0] = tir_add(pool, walk->moved, tir_index(pool, walk->prefetch->ahead));
+    from[1] = walk->prefetch->carry ? loop_around(walk, &extent) : 0;
+    if (!from[1]) return 1;
+    const tir_expr iterations = tir_index(pool, extent);
+    to[1] = tir_add(pool, from[1], tir_div(pool, to[0], iterations));
+    to[0] = tir_rem(pool, to[0], iterations);
+    return 2;
+}
+
 /* Index of the load's element with the variables `from` replaced by `to`, in the later iteration; returns the rank. */
 static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, const tir_expr *from, const tir_expr *to,
                               tir_expr *index) {
     tir_lowering *l = walk->l;
-    tir_expr logical[DLC_MAX_RANK];
-    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
+    tir_expr logical[DLC_MAX_RANK], now[2], later[2];
+    const int moved = later_iteration(walk, now, later);
     for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
         logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), count, from, to);
-        logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
+        logical[d] = tir_substitute(l->pool, logical[d], moved, now, later);
         tir_rewrite(l->pool, logical[d], refuse_open, walk);
         logical[d] = tir_lower_translate(l, walk->stage, logical[d], NULL);
     }

@@ -448,8 +448,8 @@ static void apply_skip(tir_schedule_state *state, lib_lexer *lexer) {
 }
 
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
- * loop reads; shared: each iteration of the loops inside that one fetches a part of it. If the reads are indexed by loaded values, these
- * are loaded ahead, too.
+ * loop reads; shared: each iteration of the loops inside that one fetches a part of it; carry: beyond the loop's end, what the next iteration of
+ * the loop around it reads. If the reads are indexed by loaded values, these are loaded ahead, too.
  * prefetch y at C.k D.jo tile : in the iterations of loop k, fetch the lines that the iteration of D's loop loads or stores of y. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
@@ -479,6 +479,7 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "%s is not a cache level: L1, L2 or L3", level);
     prefetch.level = level[1] - '0';
     prefetch.shared = lib_lexer_accept(lexer, "shared");
+    prefetch.carry = lib_lexer_accept(lexer, "carry");
     lib_vec_push(state->arena, &state->plan[stage].prefetches, prefetch);
 }
 

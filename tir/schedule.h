@@ -60,6 +60,7 @@
  *                                          tile adds something to a result that is used; a whole axis, or the tiles of a mask split
  *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
  *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
+ *     prefetch w at C.k k+9 L2 carry       iterations beyond the last one are the first ones of the next iteration of the loop around k
  *     prefetch y at C.k D.jo tile          the lines that iteration jo stores of y, or loads in other stages than C, are fetched row by
  *                                          row in the iterations of k and of the loops between jo and k
  *     nt      D

@@ -59,6 +59,8 @@ typedef struct tir_prefetch {
     int level;
     /* each iteration of the loops between `moved` and `node` fetches a part */
     bool shared;
+    /* iterations beyond the last one of `moved` are the first ones in the next iteration of the loop around it */
+    bool carry;
     /* fetches what the current iteration of the loop `moved` loads or stores outside of this stage */
     bool tile;
 } tir_prefetch;

@@ -439,6 +439,7 @@ static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
     const int row = stage->space + stage->reduce - 2; /* the loop around that over the steps of a row */
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    const bool carries = rules_known_extent(r, &stage->axis[row]) > 0;
     double all = 0;
     for (int i = 0; i < count; i++) all += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
     if (!t->window || row < stage->space || stage->axis[row].role != TIR_AXIS_PLAIN ||
@@ -450,8 +451,9 @@ static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
         const int64_t bytes = access[i].stride[row] * (int64_t)lib_dtype_size(tensor->dtype);
         const int64_t ahead = smaller(r->machine->page / bytes, rules_known_extent(r, &stage->axis[row]) / 2);
         if (ahead > 0)
-            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name,
-                             stage->axis[row].name, stage->name, stage->axis[row].name, (long long)ahead);
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2%s", tensor->name, stage->name,
+                             stage->axis[row].name, stage->name, stage->axis[row].name, (long long)ahead,
+                             carries ? " carry" : "");
     }
 }
 
