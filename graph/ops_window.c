@@ -53,14 +53,18 @@ static tir_expr window_input(tir_pool *pool, tir_expr output, tir_expr position,
     return tir_sub(pool, index, tir_index(pool, w.number[WINDOW_LOW]));
 }
 
+/* predicate (0: true) and condition, unless that always holds. */
+static tir_expr with_condition(tir_pool *pool, tir_expr predicate, tir_expr condition) {
+    if (tir_prove(pool, condition) == TIR_YES) return predicate;
+    return predicate ? tir_and(pool, predicate, condition) : condition;
+}
+
 /* predicate (0: true) and 0 <= index < size, without the conditions that always hold. On a side without padding the number of outputs
  * implies the condition. */
 static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, graph_window w) {
-    tir_expr below = tir_le(pool, tir_index(pool, 0), index), above = tir_lt(pool, index, size);
-    bool inside_low = w.number[WINDOW_LOW] <= 0 || tir_prove(pool, below) == TIR_YES;
-    bool inside_high = w.number[WINDOW_HIGH] <= 0 || tir_prove(pool, above) == TIR_YES;
-    if (!inside_low) predicate = predicate ? tir_and(pool, predicate, below) : below;
-    if (!inside_high) predicate = predicate ? tir_and(pool, predicate, above) : above;
+    if (w.number[WINDOW_LOW] > 0)
+        predicate = with_condition(pool, predicate, tir_le(pool, tir_index(pool, 0), index));
+    if (w.number[WINDOW_HIGH] > 0) predicate = with_condition(pool, predicate, tir_lt(pool, index, size));
     return predicate;
 }
 
@@ -468,6 +472,17 @@ static void infer_convolution_weights(graph_infer *infer) {
     }
 }
 
+/* Does the sum along dimension i run over positions of x, not of y? The terms and their order are the same. If each channel has a window of
+ * its own, a kernel keeps the sums of the whole window in registers; then a row of x, and its copies that are shifted along the row, are read
+ * once for all rows of the window, and with them rows of y, which are not shifted. */
+static bool runs_over_input(const graph_compute *c, int i, int spatial) {
+    const graph_shape *w = &c->result_shape[0];
+    const graph_window k = graph_window_of(c->attribute + CONVOLUTION_LISTS, i);
+    int64_t own, channels;
+    return i + 1 < spatial && k.number[WINDOW_STRIDE] == 1 && tir_is_const(c->pool, w->dim[1], &own) && own == 1 &&
+           tir_is_const(c->pool, w->dim[0], &channels) && channels == c->attribute[CONVOLUTION_GROUPS].integer;
+}
+
 static void compute_convolution_weights(graph_compute *c) {
     static const char *const out_names[] = {"d", "h", "w"}, *const window_names[] = {"kd", "kh", "kw"};
     const graph_shape *x = &c->operand_shape[0], *y = &c->operand_shape[1], *w = &c->result_shape[0];
@@ -477,7 +492,7 @@ static void compute_convolution_weights(graph_compute *c) {
     tir_expr extent[1 + SPATIAL_MAX] = {y->dim[0]};
     memcpy(space + 2, window_names + skip, (size_t)spatial * sizeof *space);
     memcpy(reduce + 1, out_names + skip, (size_t)spatial * sizeof *reduce);
-    memcpy(extent + 1, y->dim + 2, (size_t)spatial * sizeof *extent);
+    for (int i = 0; i < spatial; i++) extent[1 + i] = runs_over_input(c, i, spatial) ? x->dim[2 + i] : y->dim[2 + i];
     tir_stage *stage =
         tir_region_stage(c->region, TIR_REDUCE, c->name, w->rank, space, w->dim, 1 + spatial, reduce, extent);
     tir_expr n = stage->axis[w->rank].var, co = stage->axis[0].var, channel = stage->axis[1].var, predicate = 0;
@@ -489,9 +504,16 @@ static void compute_convolution_weights(graph_compute *c) {
     tir_expr x_index[DLC_MAX_RANK] = {n, channel}, y_index[DLC_MAX_RANK] = {n, co};
     for (int i = 0; i < spatial; i++) {
         const graph_window k = graph_window_of(c->attribute + CONVOLUTION_LISTS, i);
-        y_index[2 + i] = stage->axis[w->rank + 1 + i].var;
-        x_index[2 + i] = window_input(c->pool, y_index[2 + i], stage->axis[2 + i].var, k);
-        predicate = window_predicate(c->pool, predicate, x_index[2 + i], x->dim[2 + i], k);
+        const tir_expr at = stage->axis[w->rank + 1 + i].var, tap = stage->axis[2 + i].var;
+        x_index[2 + i] = y_index[2 + i] = at;
+        if (runs_over_input(c, i, spatial)) {
+            y_index[2 + i] = tir_sub(c->pool, at, window_input(c->pool, tir_index(c->pool, 0), tap, k));
+            predicate = with_condition(c->pool, predicate, tir_le(c->pool, tir_index(c->pool, 0), y_index[2 + i]));
+            predicate = with_condition(c->pool, predicate, tir_lt(c->pool, y_index[2 + i], y->dim[2 + i]));
+        } else {
+            x_index[2 + i] = window_input(c->pool, at, tap, k);
+            predicate = window_predicate(c->pool, predicate, x_index[2 + i], x->dim[2 + i], k);
+        }
     }
     stage->predicate = predicate;
     const tir_dtype sum = (tir_dtype)graph_product_sum_dtype(w->dtype);

@@ -89,7 +89,8 @@ typedef struct rules_lanes_tile {
     /* the contraction's reduction axis along which the lanes run (its number before the rewrites) */
     int axis;
     int64_t mr, nr, lanes;
-    /* the loop over tiles along u is outside of the loop along v; the results are all taps of a window, for which both operands are read once */
+    /* the loop over tiles along u is outside of the loop along v; the results are all taps of a window, which
+     * slides over one operand or, by rows and along a row, over both: both are read once */
     bool u_outside, window;
     /* L3 streaming cycles of the operands larger than L2, each read once */
     double l3_cycles;

@@ -173,6 +173,11 @@ static bool is_tap(const rules *r, const tir_stage *stage, const rules_access *a
     return false;
 }
 
+/* Is the axis, on which one operand depends, a tap of that operand's window? */
+static bool is_tap_of_one(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
+    return is_tap(r, stage, &access[access[0].stride[axis] == 0], axis);
+}
+
 /* The taps of a window: sets *u and *v to the last two axes of it on which only this operand depends; *u = -1: there is one. False: there is
  * none. */
 static bool window_axes(const rules *r, const tir_stage *stage, const rules_access *window, const rules_access *other,
@@ -301,7 +306,8 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
     rules_lanes_tile tile = {.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
     int window;
     if (!repeated_axes(r, stage, access, &tile.u, &tile.v, &window)) return best;
-    tile.window = window >= 0;
+    tile.window = window >= 0 || (tile.u >= 0 && is_tap_of_one(r, stage, access, tile.u) &&
+                                  is_tap_of_one(r, stage, access, tile.v));
     lanes_trial a = {
         .r = r,
         .stage = stage,
@@ -431,7 +437,7 @@ static bool is_lanes_part(rules *r, int s, const rules_lanes_tile *t) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, t->name);
 }
 
-/* Prefetches the rows of both images of a window's taps, each a page or half of a plane ahead, if the two images together exceed a quarter of
+/* Prefetches the rows of both images of a window's taps, each half a page or half of a plane ahead, if the two images together exceed a quarter of
  * L3: the kernels before have then left little of them there. The plane of one channel is a short piece of memory, at whose end the hardware
  * prefetcher has to start anew. */
 static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
@@ -449,9 +455,9 @@ static void fetch_rows(rules *r, int s, const rules_lanes_tile *t) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (tensor->stage >= 0 || access[i].stride[row] <= 0 || access[i].stride[row] == RULES_IRREGULAR) continue;
         const int64_t bytes = access[i].stride[row] * (int64_t)lib_dtype_size(tensor->dtype);
-        const int64_t ahead = smaller(r->machine->page / bytes, rules_known_extent(r, &stage->axis[row]) / 2);
+        const int64_t ahead = smaller(r->machine->page / 2 / bytes, rules_known_extent(r, &stage->axis[row]) / 2);
         if (ahead > 0)
-            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2%s", tensor->name, stage->name,
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L1%s", tensor->name, stage->name,
                              stage->axis[row].name, stage->name, stage->axis[row].name, (long long)ahead,
                              carries ? " carry" : "");
     }
