@@ -374,6 +374,8 @@ static const struct {
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},
     {"split C.j 4 -> a b mask\norder C: a i b k\nprefetch w at C.i C.a+1 L2 shared", "is not a run of memory",
      CONTRACTION},
+    {"split C.k 4 -> a b mask\nprefetch w at C.b C.a+1 L2 carry", "carry needs a loop over a whole axis of known size",
+     CONTRACTION},
     {"at C D.i\nprefetch x at C.k D.i tile", "no other stage in that loop of D loads or stores it", CONTRACTION},
     {"prefetch D at C.k D.i tile", "is not around it", CONTRACTION},
     {"at c y.i\nprefetch x at y.j i+1 L1", "is computed in the same loops",
