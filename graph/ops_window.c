@@ -62,8 +62,7 @@ static tir_expr with_condition(tir_pool *pool, tir_expr predicate, tir_expr cond
 /* predicate (0: true) and 0 <= index < size, without the conditions that always hold. On a side without padding the number of outputs
  * implies the condition. */
 static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, graph_window w) {
-    if (w.number[WINDOW_LOW] > 0)
-        predicate = with_condition(pool, predicate, tir_le(pool, tir_index(pool, 0), index));
+    if (w.number[WINDOW_LOW] > 0) predicate = with_condition(pool, predicate, tir_le(pool, tir_index(pool, 0), index));
     if (w.number[WINDOW_HIGH] > 0) predicate = with_condition(pool, predicate, tir_lt(pool, index, size));
     return predicate;
 }

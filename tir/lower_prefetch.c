@@ -41,7 +41,8 @@ static tir_expr loop_around(const prefetch_walk *walk, int64_t *extent) {
     const tir_axis_node *moved = &plan->nodes.data[walk->prefetch->moved];
     tir_expr around = 0;
     if (moved->parent >= 0 || moved->slow >= 0 || !tir_is_const(l->pool, stage->axis[moved->axis].extent, extent))
-        tir_schedule_raise(&l->state, "prefetch in stage %s: carry needs a loop over a whole axis of known size, not %s",
+        tir_schedule_raise(&l->state,
+                           "prefetch in stage %s: carry needs a loop over a whole axis of known size, not %s",
                            stage->name, moved->name);
     for (uint32_t k = 0; k < plan->order.count && plan->order.data[k] != walk->prefetch->moved; k++) {
         const tir_axis_node *node = &plan->nodes.data[plan->order.data[k]];
@@ -58,7 +59,7 @@ static int later_iteration(const prefetch_walk *walk, tir_expr from[2], tir_expr
     from[0] = walk->moved;
     to[0] = tir_add(pool, walk->moved, tir_index(pool, walk->prefetch->ahead));
     from[1] = walk->prefetch->carry ? loop_around(walk, &extent) : 0;
-    if (!from[1]) return 1;
+    if (!from[1] || extent < 1) return 1;
     const tir_expr iterations = tir_index(pool, extent);
     to[1] = tir_add(pool, from[1], tir_div(pool, to[0], iterations));
     to[0] = tir_rem(pool, to[0], iterations);

@@ -306,8 +306,8 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
     rules_lanes_tile tile = {.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
     int window;
     if (!repeated_axes(r, stage, access, &tile.u, &tile.v, &window)) return best;
-    tile.window = window >= 0 || (tile.u >= 0 && is_tap_of_one(r, stage, access, tile.u) &&
-                                  is_tap_of_one(r, stage, access, tile.v));
+    tile.window = window >= 0 ||
+                  (tile.u >= 0 && is_tap_of_one(r, stage, access, tile.u) && is_tap_of_one(r, stage, access, tile.v));
     lanes_trial a = {
         .r = r,
         .stage = stage,
