@@ -719,6 +719,23 @@ static void take_operands(lib_arena *arena, graph_op *op, const char *operands) 
     }
 }
 
+/* Raises if the kind of the attribute has no such choices, or no such default. */
+static void check_choices_and_default(lib_arena *arena, const graph_attribute_spec *spec) {
+    if (spec->kind == GRAPH_ATTR_ENUM &&
+        (!spec->choices || !is_word(lib_arena_format(arena, "%.*s", (int)strcspn(spec->choices, " "), spec->choices))))
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: expected choices, words separated by blanks",
+                  spec->name);
+    if (spec->initial && strcmp(spec->initial, "auto") == 0 && spec->kind != GRAPH_ATTR_STRING &&
+        spec->kind != GRAPH_ATTR_ENUM)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: \"auto\" is no value of it", spec->name);
+    if (spec->initial && spec->kind != GRAPH_ATTR_STRING && spec->kind != GRAPH_ATTR_INTEGERS && !*spec->initial)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default is empty; NULL: it has none",
+                  spec->name);
+    if (spec->kind == GRAPH_ATTR_ENUM && spec->initial && graph_choice_find(spec->choices, spec->initial) < 0)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default \"%s\" is none of its choices: %s",
+                  spec->name, spec->initial, spec->choices);
+}
+
 static void take_attributes(lib_arena *arena, graph_op *op, const dlc_operator_attribute *given) {
     static const graph_attribute_kind kinds[] = {GRAPH_ATTR_INTEGER, GRAPH_ATTR_FLOAT, GRAPH_ATTR_BOOL,
                                                  GRAPH_ATTR_DTYPE,   GRAPH_ATTR_ENUM,  GRAPH_ATTR_STRING,
@@ -736,19 +753,7 @@ static void take_attributes(lib_arena *arena, graph_op *op, const dlc_operator_a
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: kind %d does not exist", spec.name,
                       (int)given[i].kind);
         spec.kind = kinds[given[i].kind];
-        if (spec.kind == GRAPH_ATTR_ENUM &&
-            (!spec.choices || !is_word(lib_arena_format(arena, "%.*s", (int)strcspn(spec.choices, " "), spec.choices))))
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: expected choices, words separated by blanks",
-                      spec.name);
-        if (spec.initial && strcmp(spec.initial, "auto") == 0 && spec.kind != GRAPH_ATTR_STRING &&
-            spec.kind != GRAPH_ATTR_ENUM)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: \"auto\" is no value of it", spec.name);
-        if (spec.initial && spec.kind != GRAPH_ATTR_STRING && spec.kind != GRAPH_ATTR_INTEGERS && !*spec.initial)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default is empty; NULL: it has none",
-                      spec.name);
-        if (spec.kind == GRAPH_ATTR_ENUM && spec.initial && graph_choice_find(spec.choices, spec.initial) < 0)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default \"%s\" is none of its choices: %s",
-                      spec.name, spec.initial, spec.choices);
+        check_choices_and_default(arena, &spec);
         if (spec.initial) graph_attribute_default(scratch, &spec); /* raises if it does not parse */
         op->attribute[i] = spec;
     }

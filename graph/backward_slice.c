@@ -25,6 +25,18 @@ static bool can_be_input(const graph *g, graph_id value) {
     return true;
 }
 
+/* Sets is_input of the node's wanted results; true: some of them are no inputs. */
+static bool mark_inputs(const graph *g, part_walk *w, const graph_node *node, const bool *wanted) {
+    bool computes = false;
+    for (int k = 0; k < node->results; k++) {
+        graph_id value = node->first + (graph_id)k;
+        if (!wanted[value]) continue;
+        w->is_input[value] = w->part->known[value] && can_be_input(g, value);
+        computes = computes || !w->is_input[value];
+    }
+    return computes;
+}
+
 /* Sets is_input and needed, in one sweep from the last node to the first. */
 static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
     const graph_part *part = w->part;
@@ -35,13 +47,8 @@ static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
     for (uint32_t n = g->nodes.count; n-- > 0;) {
         const graph_node *node = &g->nodes.data[n];
         const bool kept = part->keeps_inputs && graph_is_input(node);
-        bool needed = kept || (n >= part->effects_done && node->impure);
-        for (int k = 0; k < node->results; k++) {
-            graph_id value = node->first + (graph_id)k;
-            if (!wanted[value]) continue;
-            w->is_input[value] = part->known[value] && can_be_input(g, value);
-            needed = needed || !w->is_input[value];
-        }
+        const bool computes = mark_inputs(g, w, node, wanted);
+        const bool needed = kept || (n >= part->effects_done && node->impure) || computes;
         w->needed[n] = needed;
         for (int k = 0; needed && k < node->results; k++) w->is_input[node->first + (graph_id)k] = false;
         if (needed && !kept && graph_is_input(node))

@@ -130,6 +130,12 @@ static bool may_skip_special(const graph_bound_node *b, bool special) {
     return b->excess && special && computed;
 }
 
+/* May the sum overflow, or differ by infinities or NaN, so that no bound of its error is known? */
+static bool has_unbounded_error(const graph_bound_node *b, double most, double error, bool special) {
+    return most > graph_bound_largest(b->y->dtype) / 4 || isnan(most) || (error > 0 && special) ||
+           may_skip_special(b, special);
+}
+
 /* Roundings of partial sums add up like about sqrt(terms) of them, each relative to at most terms * magnitude. */
 graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double magnitude, double error, bool special,
                                bool integral) {
@@ -145,8 +151,7 @@ graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double m
     const bool narrow = lib_dtype_is_narrow_float(dtype);
     y.integral = integral && most <= exact && (!narrow || most <= 2 / graph_bound_epsilon(dtype, false));
     if (error == 0 && (terms <= 1 || (integral && most <= exact))) return y;
-    if (most > graph_bound_largest(dtype) / 4 || isnan(most) || (error > 0 && special) ||
-        may_skip_special(b, special)) {
+    if (has_unbounded_error(b, most, error, special)) {
         y.error = INFINITY;
         return y;
     }
@@ -355,6 +360,10 @@ static void reach_infinity(const graph_bound_node *b, const sampling *s, int64_t
     }
 }
 
+static bool is_at_end(double x, const graph_bound *range) {
+    return x == range->low || x == range->high || !isfinite(x);
+}
+
 /* If the minimum or maximum is not at an end of the ranges, there may be a more extreme value between points. */
 static void set_range(const graph_bound_node *b, const sampling *s, graph_bound *y) {
     int64_t low = -1, high = -1;
@@ -369,8 +378,8 @@ static void set_range(const graph_bound_node *b, const sampling *s, graph_bound 
     bool low_at_end = true, high_at_end = true;
     for (int i = 0; i < b->inputs && low >= 0; i++) {
         const graph_bound range = finite_range(b, i);
-        low_at_end &= s->x[i][low] == range.low || s->x[i][low] == range.high || !isfinite(s->x[i][low]);
-        high_at_end &= s->x[i][high] == range.low || s->x[i][high] == range.high || !isfinite(s->x[i][high]);
+        low_at_end &= is_at_end(s->x[i][low], &range);
+        high_at_end &= is_at_end(s->x[i][high], &range);
     }
     if (!low_at_end) y->low = y->low >= 0 ? fmax(0, y->low - step) : y->low - step;
     if (!high_at_end) y->high = y->high <= 0 ? fmin(0, y->high + step) : y->high + step;
@@ -417,6 +426,20 @@ static bool is_integral(const graph_bound_node *b, const sampling *s) {
     return true;
 }
 
+/* Adds the function's own rounding to the error of results of this magnitude. moved: the operands have errors. */
+static void add_rounding(const graph_bound_node *b, graph_bound *y, double magnitude, bool moved) {
+    const dlc_dtype dtype = b->y->dtype;
+    const bool floats = lib_dtype_is_float(dtype);
+    const double tolerance = graph_op_tolerance(b->op, dtype);
+    const bool rounds = lib_dtype_is_narrow_float(dtype) && tolerance > 0 && !y->integral;
+    if (floats && y->error < INFINITY && (moved || (b->excess && rounds)))
+        y->error +=
+            2 * fmax(tolerance + 1, 2) * graph_bound_epsilon(dtype, false) * magnitude + graph_bound_least(dtype);
+    if (floats) y->error += graph_bound_apart(b, magnitude);
+    if (b->excess && (dtype == DLC_F8E4M3FNUZ || dtype == DLC_F8E5M2FNUZ))
+        y->error = fmax(y->error, 0x1p-1000); /* so that a later rounding of -0 to 0 is covered */
+}
+
 graph_bound graph_bound_map(const graph_bound_node *b) {
     const dlc_dtype dtype = b->y->dtype;
     const bool floats = lib_dtype_is_float(dtype);
@@ -434,15 +457,9 @@ graph_bound graph_bound_map(const graph_bound_node *b) {
     } else {
         set_integer_range(b, s, &y);
     }
-    const double magnitude = graph_bound_magnitude(&y), tolerance = graph_op_tolerance(b->op, dtype);
+    const double magnitude = graph_bound_magnitude(&y);
     y.integral &= magnitude <= (floats ? 1 / graph_bound_epsilon(dtype, false) : 0x1p24);
-    const bool rounds = lib_dtype_is_narrow_float(dtype) && tolerance > 0 && !y.integral;
-    if (floats && y.error < INFINITY && (moved > 0 || (b->excess && rounds)))
-        y.error +=
-            2 * fmax(tolerance + 1, 2) * graph_bound_epsilon(dtype, false) * magnitude + graph_bound_least(dtype);
-    if (floats) y.error += graph_bound_apart(b, magnitude);
-    if (b->excess && (dtype == DLC_F8E4M3FNUZ || dtype == DLC_F8E5M2FNUZ))
-        y.error = fmax(y.error, 0x1p-1000); /* so that a later rounding of -0 to 0 is covered */
+    add_rounding(b, &y, magnitude, moved > 0);
     if (isnan(y.error) || (floats && y.error > 0 && magnitude > largest / 4)) y.error = INFINITY;
     y.low = fmax(y.low, -largest);
     y.high = fmin(y.high, largest);

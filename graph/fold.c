@@ -28,10 +28,15 @@ static bool are_numbers(const graph *g, const graph_attribute *dims) {
     return true;
 }
 
+/* Does the row compute its results from its operands, by a definition of its own? */
+static bool has_computation(const graph_op *op) {
+    if (op->class_ == GRAPH_COMPOSITE || op->class_ == GRAPH_CONTROL || op->class_ == GRAPH_OPAQUE) return false;
+    return !graph_is_source(op) && (op->compute || graph_op_has_scalar(op));
+}
+
 static bool worth_folding(const graph *g, const graph_op *op, int inputs, const graph_id *input,
                           const graph_attribute *attributes, const graph_shape *result) {
-    if (op->class_ == GRAPH_COMPOSITE || op->class_ == GRAPH_CONTROL || op->class_ == GRAPH_OPAQUE) return false;
-    if (graph_is_source(op) || (!op->compute && !graph_op_has_scalar(op))) return false;
+    if (!has_computation(op)) return false;
     if (g->phase == GRAPH_BUILD && op->class_ == GRAPH_SOURCE && graph_outermost(g)->keeps_dimensions) return false;
     for (int i = 0; op->attribute[i].name; i++)
         if (op->attribute[i].kind == GRAPH_ATTR_DIMS && !are_numbers(g, &attributes[i])) return false;

@@ -419,6 +419,20 @@ static bool widens_much(fuser *f, uint32_t p, graph_id value) {
     return 2 * bytes <= bytes_of(f->g, value);
 }
 
+/* May the producer, of maps or moves, be computed at the loads of its value by `node` of a cluster of moves? */
+static bool is_prologue_of_moves(fuser *f, const fuse_cluster *producer, const fuse_cluster *consumer,
+                                 const graph_node *node, const fuse_edge *e) {
+    const bool moves = producer->kind == CLUSTER_MOVES;
+    if (node->op->structure == GRAPH_JOINS) {
+        const graph_node *part = &f->g->nodes.data[e->producer];
+        if (part->op->structure == GRAPH_JOINS &&
+            concat_operands(f, producer) + concat_operands(f, consumer) > GRAPH_CONCAT_WIDEST)
+            return false;
+        return moves || computes_parts(f, node);
+    }
+    return moves ? !takes_scattered(f, node, e) : node->op->structure != GRAPH_LOOKS_UP;
+}
+
 /* May cluster p, of maps or moves, be computed at the loads of its value by `node` of cluster c? */
 static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
@@ -430,15 +444,7 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false;
     if (e->expands && !moves && !single) return false; /* would be recomputed for each repetition */
     switch (consumer->kind) {
-    case CLUSTER_MOVES:
-        if (node->op->structure == GRAPH_JOINS) {
-            const graph_node *part = &f->g->nodes.data[e->producer];
-            if (part->op->structure == GRAPH_JOINS &&
-                concat_operands(f, producer) + concat_operands(f, consumer) > GRAPH_CONCAT_WIDEST)
-                return false;
-            return moves || computes_parts(f, node);
-        }
-        return moves ? !takes_scattered(f, node, e) : node->op->structure != GRAPH_LOOKS_UP;
+    case CLUSTER_MOVES: return is_prologue_of_moves(f, producer, consumer, node, e);
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:
@@ -465,6 +471,18 @@ static bool is_of_result(const fuser *f, const fuse_cluster *attention, uint32_t
     return false;
 }
 
+/* May a cluster of rows join the consumer, whose `node` reads a value of it by edge e? */
+static bool may_join_rows(fuser *f, const fuse_cluster *producer, const fuse_cluster *consumer, const graph_node *node,
+                          const fuse_edge *e) {
+    const bool alone = consumer->nodes.count == 1;
+    if (alone && continues_rows(f, producer, node)) return true;
+    if (consumer->kind == CLUSTER_ROWS && consumer->axes == producer->axes && rows_stay_on_chip(f, producer))
+        return graph_fuse_same_dims(&consumer->domain, &producer->domain);
+    return alone && node->op->class_ == GRAPH_MAP && e->direct &&
+           fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
+           graph_fuse_same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
+}
+
 /* May cluster p join cluster c, whose `node` reads a value of p by edge e? */
 static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     enum { STATISTICS = 4 };
@@ -474,13 +492,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
     switch (producer->kind) {
     case CLUSTER_MOVES:
     case CLUSTER_MAPS: return is_prologue(f, p, c, node, e);
-    case CLUSTER_ROWS:
-        if (alone && continues_rows(f, producer, node)) return true;
-        if (consumer->kind == CLUSTER_ROWS && consumer->axes == producer->axes && rows_stay_on_chip(f, producer))
-            return graph_fuse_same_dims(&consumer->domain, &producer->domain);
-        return alone && node->op->class_ == GRAPH_MAP && e->direct &&
-               fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
-               graph_fuse_same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
+    case CLUSTER_ROWS: return may_join_rows(f, producer, consumer, node, e);
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
     case CLUSTER_ATTENTION: /* an epilogue, or further row statistics: one element per row */
         if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;

@@ -192,12 +192,19 @@ static bool has_few_columns(const doubts *d, const fuse_join *join) {
     return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns && has_functions(d);
 }
 
-static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
+/* May the join make loops of maps or rows slower: do rows turn, is the move's value stored anyway, or are functions
+ * computed in rows of few columns? */
+static bool may_slow_loops(const doubts *d, const fuse_join *join) {
     fuse_kind from = join->of_producer, to = join->of_user;
     if (from <= CLUSTER_ROWS && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
         return true; /* also the further readers of a move that is in a cluster already */
     if (from == CLUSTER_MOVES && to == CLUSTER_MAPS && is_stored(d, join)) return true;
-    if (from == CLUSTER_MAPS && to == CLUSTER_ROWS && has_few_columns(d, join)) return true;
+    return from == CLUSTER_MAPS && to == CLUSTER_ROWS && has_few_columns(d, join);
+}
+
+static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
+    fuse_kind from = join->of_producer, to = join->of_user;
+    if (may_slow_loops(d, join)) return true;
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)

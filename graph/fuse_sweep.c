@@ -39,6 +39,38 @@ static int contracted_axis(const fuser *f, const fuse_edge *e) {
     return axes && !(axes & (axes - 1)) ? __builtin_ctz(axes) : -1;
 }
 
+/* Adds the contractions whose matrices of this shape the node reads. */
+static void add_makers(sweep_set *s, uint32_t node, const graph_shape *matrix) {
+    fuser *f = s->f;
+    for (uint32_t k = f->edges_begin[node]; k < f->edges_begin[node + 1]; k++) {
+        const fuse_edge *e = &f->edges.data[k];
+        const uint32_t from = f->cluster_of[e->producer];
+        if (!in_set(s, from) && is_contraction(f, from) && carries_matrix(f, e, matrix) &&
+            graph_fuse_same_dims(&f->clusters.data[from].domain, matrix))
+            lib_vec_push(f->arena, &s->makers, from);
+    }
+}
+
+/* Adds the clusters that read the node's matrix of this shape: contract it, or make matrices from it. False: something else
+ * reads it. */
+static bool add_readers(sweep_set *s, uint32_t node, const graph_shape *matrix) {
+    fuser *f = s->f;
+    for (uint32_t k = 0; k < f->users[node].count; k++) {
+        const fuse_edge *e = &f->edges.data[f->users[node].data[k]];
+        const uint32_t to = f->cluster_of[e->user];
+        if (in_set(s, to)) continue;
+        if (!is_contraction(f, to) || !carries_matrix(f, e, matrix)) return false;
+        if (contracted_axis(f, e) >= 0)
+            lib_vec_push(f->arena, &s->readers, to);
+        else if (f->g->nodes.data[e->user].op->class_ == GRAPH_MAP &&
+                 graph_fuse_same_dims(&f->clusters.data[to].domain, matrix))
+            lib_vec_push(f->arena, &s->makers, to);
+        else
+            return false;
+    }
+    return true;
+}
+
 /* Adds the clusters that make matrices of this shape for the makers so far, and all that read these. False: something else reads one. */
 static bool collect(sweep_set *s, const graph_shape *matrix) {
     fuser *f = s->f;
@@ -48,26 +80,8 @@ static bool collect(sweep_set *s, const graph_shape *matrix) {
             const uint32_t node = maker->nodes.data[n];
             for (int k = 0; k < f->g->nodes.data[node].results; k++)
                 if (f->output[f->g->nodes.data[node].first + (graph_id)k]) return false;
-            for (uint32_t k = f->edges_begin[node]; k < f->edges_begin[node + 1]; k++) {
-                const fuse_edge *e = &f->edges.data[k];
-                const uint32_t from = f->cluster_of[e->producer];
-                if (!in_set(s, from) && is_contraction(f, from) && carries_matrix(f, e, matrix) &&
-                    graph_fuse_same_dims(&f->clusters.data[from].domain, matrix))
-                    lib_vec_push(f->arena, &s->makers, from);
-            }
-            for (uint32_t k = 0; k < f->users[node].count; k++) {
-                const fuse_edge *e = &f->edges.data[f->users[node].data[k]];
-                const uint32_t to = f->cluster_of[e->user];
-                if (in_set(s, to)) continue;
-                if (!is_contraction(f, to) || !carries_matrix(f, e, matrix)) return false;
-                if (contracted_axis(f, e) >= 0)
-                    lib_vec_push(f->arena, &s->readers, to);
-                else if (f->g->nodes.data[e->user].op->class_ == GRAPH_MAP &&
-                         graph_fuse_same_dims(&f->clusters.data[to].domain, matrix))
-                    lib_vec_push(f->arena, &s->makers, to);
-                else
-                    return false;
-            }
+            add_makers(s, node, matrix);
+            if (!add_readers(s, node, matrix)) return false;
         }
     }
     return true;

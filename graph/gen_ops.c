@@ -328,19 +328,36 @@ static void print_cxx_options(const graph_op *op) {
     printf("};\n");
 }
 
+/* NULL: all have one. */
+static const graph_attribute_spec *last_without_default(const graph_op *op) {
+    const graph_attribute_spec *last = NULL;
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (!spec->initial) last = spec;
+    return last;
+}
+
+/* May this operand and all behind it be left out? */
+static bool is_rest_left_out(const graph_op *op, int operand) {
+    bool rest = true;
+    for (int k = operand; k < fixed_operands(op); k++) rest = rest && is_left_out(op, k);
+    return rest;
+}
+
+/* Does the parameter get a default argument? Not before result_count, or `last`, which has none. */
+static bool has_cxx_default(const graph_op *op, const graph_attribute_spec *spec, const graph_attribute_spec *last) {
+    return op->results >= 0 && spec->initial && (!last || spec >= last);
+}
+
 /* Trailing parameters that have a default in the table, or are optional, get a default argument. */
 static void print_cxx_parameters(const graph_op *op) {
     char word[64], name[64];
     const char *separator = "";
     const int fixed = fixed_operands(op);
-    const graph_attribute_spec *last = NULL; /* parameter without a default */
-    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (!spec->initial) last = spec;
+    const graph_attribute_spec *last = last_without_default(op);
     const bool open = op->results >= 0 && op->max_inputs >= 0;
     if (op->min_inputs == 0) printf("const graph_ref &graph"), separator = ", ";
     for (int i = 0; i < fixed; i++, separator = ", ") {
-        bool rest = open && !last;
-        for (int k = i; k < fixed; k++) rest = rest && is_left_out(op, k);
+        const bool rest = open && !last && is_rest_left_out(op, i);
         printf("%sconst value &%s%s", separator, operand_word(op, i, word) ? safe(word, name) : "x",
                rest ? " = {}" : "");
     }
@@ -351,7 +368,7 @@ static void print_cxx_parameters(const graph_op *op) {
         printf("%s", separator), separator = ", ";
         print_cxx_type(op, spec, false);
         printf("%s", safe(spec->name, name));
-        if (op->results < 0 || !spec->initial || (last && spec < last)) continue;
+        if (!has_cxx_default(op, spec, last)) continue;
         printf(" = ");
         print_cxx_initial(op, spec);
     }
@@ -443,6 +460,25 @@ static void print_attribute_value(const graph_attribute_spec *spec) {
     printf("},\n");
 }
 
+static void print_operand_array(const graph_op *op) {
+    char word[64], name[64];
+    printf("    const dlc_value operands_[] = {");
+    for (int i = 0; i < fixed_operands(op); i++)
+        printf("%s%s", i ? ", " : "", operand_word(op, i, word) ? safe(word, name) : "x");
+    printf("};\n");
+}
+
+static void print_attribute_array(const graph_op *op) {
+    printf("    const graph_api_attribute attributes_[] = {\n");
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (is_automatic(spec))
+            printf("        {0},\n");
+        else
+            print_attribute_value(spec);
+    }
+    printf("    };\n");
+}
+
 /* The row's main function: with options, if there are any. */
 static void print_function(const graph_op *op) {
     char word[64], name[64], row[64];
@@ -455,22 +491,8 @@ static void print_function(const graph_op *op) {
         printf("    dlc_%s_options options_ = DLC_%s_OPTIONS_INIT;\n"
                "    bool ok_ = graph_api_options(&options_, options, sizeof options_);\n",
                op->name, upper(op->name, row));
-    if (fixed > 0) {
-        printf("    const dlc_value operands_[] = {");
-        for (int i = 0; i < fixed; i++)
-            printf("%s%s", i ? ", " : "", operand_word(op, i, word) ? safe(word, name) : "x");
-        printf("};\n");
-    }
-    if (op->attribute[0].name) {
-        printf("    const graph_api_attribute attributes_[] = {\n");
-        for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
-            if (is_automatic(spec))
-                printf("        {0},\n");
-            else
-                print_attribute_value(spec);
-        }
-        printf("    };\n");
-    }
+    if (fixed > 0) print_operand_array(op);
+    if (op->attribute[0].name) print_attribute_array(op);
     printf("    graph_api_emit(&(graph_api_call){\n        .name = \"%s\",\n", op->name);
     if (op->min_inputs == 0) printf("        .graph = graph,\n");
     if (fixed > 0) printf("        .inputs = %d,\n        .input = operands_,\n", fixed);
@@ -576,8 +598,16 @@ static void print_accuracy(const graph_op *op) {
     printf(": %g in f32, %g in f64; narrower floats are computed in f32 and rounded.", a->f32, a->f64);
 }
 
-static void print_reference_row(const graph_op *op) {
+static void print_reference_attributes(const graph_op *op) {
     char name[64];
+    if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),
+               spec->initial ? (*spec->initial ? spec->initial : "[]") : "required", spec->doc ? spec->doc : "",
+               spec->choices ? "; one of: " : "", spec->choices ? spec->choices : "");
+}
+
+static void print_reference_row(const graph_op *op) {
     printf("\n### %s\n\n", op->name);
     if (is_public(op)) {
         printf("```c\n");
@@ -596,11 +626,7 @@ static void print_reference_row(const graph_op *op) {
     if (op->precision == GRAPH_FOLLOWS) printf(" Mixed precision: narrow where only products read the result.");
     print_accuracy(op);
     printf("\n");
-    if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
-    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),
-               spec->initial ? (*spec->initial ? spec->initial : "[]") : "required", spec->doc ? spec->doc : "",
-               spec->choices ? "; one of: " : "", spec->choices ? spec->choices : "");
+    print_reference_attributes(op);
 #ifdef DLC_ONNX
     onnx_reference_row(op);
 #endif

@@ -331,6 +331,24 @@ static graph_id emit_scan(scan_builder *s, const graph_attribute *length) {
                                              graph_set_bool("conditional", s->go_on != 0)});
 }
 
+/* Adds the body's outputs: of the carries, y, and the tangents `moved` of those with an input d for it; of the stacks,
+ * the tangents. */
+static void add_outputs_with_tangents(scan_builder *s, const scan_form *f, const graph_id *d, const graph_id *y,
+                                      const graph_id *moved) {
+    graph *g = s->g;
+    for (int i = 0; i < f->carries; i++) lib_vec_push(g->arena, &s->next, y[i]);
+    for (int i = 0; i < f->carries; i++) {
+        const graph_shape shape = tangent_shape(s->body, y[i]);
+        if (d[i]) lib_vec_push(g->arena, &s->next, moved[i] ? moved[i] : zeros(s->body, &shape));
+    }
+    if (f->conditional) s->go_on = y[f->carries];
+    for (int i = f->carries + f->conditional; i < (int)f->body->outputs.count; i++) {
+        if (!moved[i]) continue;
+        lib_vec_push(g->arena, &s->element, moved[i]);
+        lib_vec_push(g->arena, &s->backward, is_reverse(f, f->sequences + i - f->carries - f->conditional));
+    }
+}
+
 /* Inputs of a new body in the order carries, sequences, captures, and tangents after each group. */
 void graph_tangent_scan(graph_rule *rule) {
     graph *g = rule->g;
@@ -360,17 +378,7 @@ void graph_tangent_scan(graph_rule *rule) {
     }
     graph_inline(f.body, s.body, x, y);
     tangents_in(s.body, rule->op->name, inputs, x, d, outputs, y, moved);
-    for (int i = 0; i < f.carries; i++) lib_vec_push(g->arena, &s.next, y[i]);
-    for (int i = 0; i < f.carries; i++) {
-        const graph_shape shape = tangent_shape(s.body, y[i]);
-        if (d[i]) lib_vec_push(g->arena, &s.next, moved[i] ? moved[i] : zeros(s.body, &shape));
-    }
-    if (f.conditional) s.go_on = y[f.carries];
-    for (int i = f.carries + f.conditional; i < outputs; i++) {
-        if (!moved[i]) continue;
-        lib_vec_push(g->arena, &s.element, moved[i]);
-        lib_vec_push(g->arena, &s.backward, is_reverse(&f, f.sequences + i - f.carries - f.conditional));
-    }
+    add_outputs_with_tangents(&s, &f, d, y, moved);
     graph_id next = emit_scan(&s, &rule->attribute[GRAPH_SCAN_LENGTH]) + (graph_id)f.carries;
     for (int i = 0; i < f.carries; i++)
         if (d[i]) rule->out[i] = next++;
@@ -396,6 +404,17 @@ typedef struct iteration {
     bool *varies, *carried, *stacked, *after;
 } iteration;
 
+/* Marks the values that move and that reached ones are computed from, in one iteration. */
+static void reach_back(const graph *body, const bool *moves, bool *reached) {
+    for (uint32_t n = body->nodes.count; n-- > 0;) {
+        const graph_node *node = &body->nodes.data[n];
+        bool any = false;
+        for (int r = 0; r < node->results && !node->op->flat; r++) any = any || reached[node->first + (graph_id)r];
+        for (int k = 0; any && k < node->inputs; k++)
+            if (moves[node->input[k]]) reached[node->input[k]] = true;
+    }
+}
+
 /* By carry: does it move, if the wanted operands do, and is a result with a cotangent computed from it, in this iteration or a later one? */
 static bool *find_carries_between(const graph_rule *rule, const scan_form *f) {
     const graph *body = f->body;
@@ -407,13 +426,7 @@ static bool *find_carries_between(const graph_rule *rule, const scan_form *f) {
         if (rule->cotangent[i]) reached[output[i < f->carries ? i : i + f->conditional]] = true;
     for (bool again = true; again;) {
         again = false;
-        for (uint32_t n = body->nodes.count; n-- > 0;) {
-            const graph_node *node = &body->nodes.data[n];
-            bool any = false;
-            for (int r = 0; r < node->results && !node->op->flat; r++) any = any || reached[node->first + (graph_id)r];
-            for (int k = 0; any && k < node->inputs; k++)
-                if (moves[node->input[k]]) reached[node->input[k]] = true;
-        }
+        reach_back(body, moves, reached);
         for (int i = 0; i < f->carries; i++)
             if (reached[input[i]] && !reached[output[i]]) reached[output[i]] = again = true;
     }
@@ -471,17 +484,19 @@ static void find_varying(iteration *it, const scan_form *f) {
     }
 }
 
+static bool moves_elements(const graph_op *op) {
+    return op->structure == GRAPH_REPEATS || op->structure == GRAPH_REGROUPS || op->structure == GRAPH_PERMUTES;
+}
+
 /* Is the sum over the iterations of the node's result the node on such sums, which are no larger? Of what it reads, all that is numbers
  * changes, if it is linear in these together, else one operand. */
 static bool sums_first(const iteration *it, const graph_node *node) {
     const graph_op *op = node->op;
     const tir_op operation = graph_map_operation(op);
     const bool jointly = op->structure == GRAPH_JOINS || operation == TIR_ADD || operation == TIR_SUB;
-    const bool moves =
-        op->structure == GRAPH_REPEATS || op->structure == GRAPH_REGROUPS || op->structure == GRAPH_PERMUTES;
     int varying = 0, numbers = 0;
     bool linear = true;
-    if (op->class_ != GRAPH_MAP && !moves && !jointly && op->structure != GRAPH_CONTRACTS) return false;
+    if (op->class_ != GRAPH_MAP && !moves_elements(op) && !jointly && op->structure != GRAPH_CONTRACTS) return false;
     for (int k = 0; k < node->inputs; k++) {
         const bool number = is_number_value(it->g, node->input[k]);
         numbers += number;
@@ -579,13 +594,9 @@ static bool has_stack(const iteration *it, const scan_form *f, graph_id v) {
            (sequence_of(it, f, v) >= 0 || node->op->structure == GRAPH_ARRIVES || !is_again(node->op));
 }
 
-/* Sets `late`, `needed`, `kept` and `read`. */
-static void divide(iteration *it, const scan_form *f) {
+/* Sets `late`. */
+static void find_late(iteration *it, const scan_form *f) {
     const graph *g = it->g;
-    it->late = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
-    it->needed = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
-    it->kept = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
-    it->read = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     for (uint32_t i = 0; i < f->body->outputs.count; i++) it->late[it->given[i]] = it->given[i] != 0;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
@@ -593,12 +604,12 @@ static void divide(iteration *it, const scan_form *f) {
         for (int k = 0; k < node->inputs; k++) late = late || (node->input[k] && it->late[node->input[k]]);
         for (int r = 0; late && r < node->results; r++) it->late[node->first + (graph_id)r] = true;
     }
-    for (int i = 0; i < sequences_end(f); i++) it->read[it->back[i]] = it->back[i] != 0;
-    for (graph_id v = 1; v < g->values.count; v++) {
-        const bool has = it->stacked[v] && has_stack(it, f, v);
-        it->read[v] = it->read[v] || it->carried[v] || (it->stacked[v] && !has);
-        it->kept[v] = has && sequence_of(it, f, v) < 0;
-    }
+}
+
+/* Sets `needed`, and adds to `kept` and `read`: a node whose result is read is computed by the reverse part, which then reads
+ * its operands, or its result is kept. */
+static void find_needed(iteration *it) {
+    const graph *g = it->g;
     for (uint32_t i = g->nodes.count; i-- > 0;) {
         const graph_node *node = &g->nodes.data[i];
         bool late = false, wanted = false;
@@ -611,6 +622,23 @@ static void divide(iteration *it, const scan_form *f) {
             if (it->read[node->first + (graph_id)r]) it->kept[node->first + (graph_id)r] = true;
         for (int k = 0; it->needed[i] && k < node->inputs; k++) it->read[node->input[k]] = node->input[k] != 0;
     }
+}
+
+/* Sets `late`, `needed`, `kept` and `read`. */
+static void divide(iteration *it, const scan_form *f) {
+    const graph *g = it->g;
+    it->late = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    it->needed = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
+    it->kept = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    it->read = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    find_late(it, f);
+    for (int i = 0; i < sequences_end(f); i++) it->read[it->back[i]] = it->back[i] != 0;
+    for (graph_id v = 1; v < g->values.count; v++) {
+        const bool has = it->stacked[v] && has_stack(it, f, v);
+        it->read[v] = it->read[v] || it->carried[v] || (it->stacked[v] && !has);
+        it->kept[v] = has && sequence_of(it, f, v) < 0;
+    }
+    find_needed(it);
 }
 
 /* The forward scan again, with the kept values stacked behind its own stacks: kept[i] is the stack of values[i]. Where nothing more is kept

@@ -230,6 +230,23 @@ static bool is_affine(const translation *t, tir_expr index, dimension *d) {
     return mask == d->mask;
 }
 
+/* Does the index of another dimension depend on an axis that the index of dimension d depends on? */
+static bool shares_axes(const dimension *dims, int rank, int d) {
+    for (int k = 0; k < rank; k++)
+        if (k != d && dims[k].mask & dims[d].mask) return true;
+    return false;
+}
+
+/* The way of a dimension of this size, read at `at`, that shares no axes. Sets the padding for a slice of a guarded load. */
+static way way_of(const translation *t, tir_expr at, tir_expr size, dimension *own, bool may_slice, bool guarded) {
+    const int axis = axis_of(t, at);
+    way result = BY_GATHER;
+    if (may_slice && own->affine.terms <= 1 && (!guarded || find_padding(t, &own->affine, size, &own->low, &own->high)))
+        result = BY_SLICE;
+    if (axis >= 0 && tir_equal(t->g->pool, t->stage->extent[axis], size) == TIR_YES) result = BY_INDEX;
+    return result;
+}
+
 /* Sets the ways of the dimensions; true: the value need not be selected by the guard. */
 static bool find_ways(const translation *t, tir_expr e, int rank, const graph_shape *shape, dimension *dims) {
     const tir_pool *pool = t->g->pool;
@@ -239,18 +256,9 @@ static bool find_ways(const translation *t, tir_expr e, int rank, const graph_sh
     for (int d = 0; d < rank; d++) {
         dimension *own = &dims[d];
         const tir_expr at = tir_operand(pool, e, d);
-        const int axis = axis_of(t, at);
         const bool sums = is_affine(t, at, own);
         own->low = own->high = 0;
-        own->way = BY_GATHER;
-        for (int k = 0; k < rank; k++)
-            if (k != d && dims[k].mask & own->mask) own->way = TOGETHER;
-        if (own->way == BY_GATHER && sums && own->affine.terms <= 1 && padded &&
-            (!guarded || find_padding(t, &own->affine, shape->dim[d], &own->low, &own->high)))
-            own->way = BY_SLICE;
-        if ((own->way == BY_GATHER || own->way == BY_SLICE) && axis >= 0 &&
-            tir_equal(t->g->pool, t->stage->extent[axis], shape->dim[d]) == TIR_YES)
-            own->way = BY_INDEX;
+        own->way = shares_axes(dims, rank, d) ? TOGETHER : way_of(t, at, shape->dim[d], own, sums && padded, guarded);
         simple = simple && (own->way == BY_INDEX || own->way == BY_SLICE);
         all = all && sums;
     }
@@ -306,6 +314,17 @@ static part take_affine(const translation *t, graph_id source, int rank, const d
                   mask};
 }
 
+/* Brings the axes into ascending order. */
+static void sort_axes(graph *g, load *l) {
+    int64_t order[TIR_MAX_AXES] = {0};
+    for (int k = 0; k < l->rank; k++) {
+        int before = 0;
+        for (int m = 0; m < l->rank; m++) before += l->place[m] < l->place[k];
+        order[before] = k;
+    }
+    permute(g, l, order);
+}
+
 /* The loaded value over the axes of its indices, those of its guard and what it is elsewhere included. */
 static part translate_load(translation *t, tir_expr e) {
     graph *g = t->g;
@@ -318,7 +337,6 @@ static part translate_load(translation *t, tir_expr e) {
     dimension dims[DLC_MAX_RANK] = {0};
     tir_expr index[DLC_MAX_RANK];
     uint32_t together = 0;
-    int64_t order[TIR_MAX_AXES] = {0};
     for (int d = 0; d < rank; d++) l.place[d] = -1 - d, index[d] = tir_operand(pool, e, d);
     const bool done = find_ways(t, e, rank, &shape, dims);
     if (rank && dims[0].way == AFFINE) return take_affine(t, source, rank, dims);
@@ -339,12 +357,7 @@ static part translate_load(translation *t, tir_expr e) {
     if (together) take_together(t, &l, index, together);
     part out = {0, 0};
     for (int i = 0; i < l.rank; i++) out.mask |= 1u << l.place[i];
-    for (int k = 0; k < l.rank; k++) {
-        int before = 0;
-        for (int m = 0; m < l.rank; m++) before += l.place[m] < l.place[k];
-        order[before] = k;
-    }
-    permute(g, &l, order);
+    sort_axes(g, &l);
     out.id = l.value;
     if (done) return out;
     const part guard = t->known[tir_operand(pool, e, rank)], other = t->known[tir_operand(pool, e, rank + 1)];

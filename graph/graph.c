@@ -229,22 +229,30 @@ static void refuse(const graph *g, const graph_op *op, const char *format, ...) 
     lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
 }
 
+static void check_dtype_attribute(const graph *g, const graph_op *op, const graph_attribute_spec *spec,
+                                  int64_t integer) {
+    if (integer < 0 || integer >= DLC_DTYPE_COUNT)
+        refuse(g, op, "%s: %lld is not an element type", spec->name, (long long)integer);
+    if (!lib_dtypes[integer].usable)
+        lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet",
+                  op->name, spec->name, lib_dtypes[integer].name);
+    /* expansions of composites are checked node by node */
+    if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) && op->class_ != GRAPH_COMPOSITE && !graph_op_stores(op) &&
+        (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
+        refuse(g, op, "%s: no values of %s are computed: cast to it, or make it of its parts", spec->name,
+               lib_dtypes[integer].name);
+}
+
+/* Only an empty array may be at NULL. */
+static bool is_array(int count, const void *data) {
+    return count >= 0 && (count == 0 || data);
+}
+
 static void check_attribute(const graph *g, const graph_op *op, const graph_attribute_spec *spec,
                             const graph_attribute *attribute) {
     int64_t integer = attribute->integer;
     switch (spec->kind) {
-    case GRAPH_ATTR_DTYPE:
-        if (integer < 0 || integer >= DLC_DTYPE_COUNT)
-            refuse(g, op, "%s: %lld is not an element type", spec->name, (long long)integer);
-        if (!lib_dtypes[integer].usable)
-            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet",
-                      op->name, spec->name, lib_dtypes[integer].name);
-        /* expansions of composites are checked node by node */
-        if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) && op->class_ != GRAPH_COMPOSITE &&
-            !graph_op_stores(op) && (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
-            refuse(g, op, "%s: no values of %s are computed: cast to it, or make it of its parts", spec->name,
-                   lib_dtypes[integer].name);
-        break;
+    case GRAPH_ATTR_DTYPE: check_dtype_attribute(g, op, spec, integer); break;
     case GRAPH_ATTR_ENUM:
         if (integer < 0 || integer >= graph_choice_count(spec->choices))
             refuse(g, op, "%s: choice %lld does not exist, expected one of: %s", spec->name, (long long)integer,
@@ -259,12 +267,12 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
             refuse(g, op, "%s: constant %lld does not exist", spec->name, (long long)integer);
         break;
     case GRAPH_ATTR_INTEGERS:
-        if (attribute->count < 0 || (attribute->count > 0 && !attribute->list))
+        if (!is_array(attribute->count, attribute->list))
             refuse(g, op, "%s: a list of %d elements%s was given, expected 0 or more", spec->name, attribute->count,
                    attribute->list ? "" : " at NULL");
         break;
     case GRAPH_ATTR_DIMS:
-        if (attribute->count < 0 || attribute->count > DLC_MAX_RANK || (attribute->count > 0 && !attribute->dims))
+        if (!is_array(attribute->count, attribute->dims) || attribute->count > DLC_MAX_RANK)
             refuse(g, op, "%s: %d dimensions were given, expected 0 to %d", spec->name, attribute->count, DLC_MAX_RANK);
         break;
     case GRAPH_ATTR_STRING:

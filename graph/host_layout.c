@@ -117,6 +117,23 @@ static digits through_move(const graph *g, const graph_node *node, const digits 
     return out;
 }
 
+/* May the digit be the position in blocks of its dimension, or, `whole`, in all of it? */
+static bool is_block(const digit *block, bool whole) {
+    const bool power = (block->extent & (block->extent - 1)) == 0;
+    return block->divisor == 1 && (whole || (power && block->extent >= LEAST_BLOCK && block->extent <= MOST_BLOCK));
+}
+
+/* All dimensions in order, `dim` in blocks of this size, then the position in these; size 0: then all of `dim`. */
+static const tir_layout *layout_of_blocks(const finder *f, int rank, int dim, int32_t block_size) {
+    tir_layout *layout = LIB_NEW(f->arena, tir_layout);
+    layout->rank = (int16_t)rank;
+    for (int d = 0; d < rank; d++)
+        if (d != dim || block_size)
+            layout->part[layout->count++] = (tir_layout_part){(int16_t)d, d == dim ? block_size : 1, 0};
+    layout->part[layout->count++] = (tir_layout_part){(int16_t)dim, 1, block_size};
+    return layout;
+}
+
 /* The layout of the value if its digits are those of (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, except that one
  * dimension, or the position in its blocks, is last. NULL: they are not. */
 static const tir_layout *blocks_of(const finder *f, graph_id value, const digits *in) {
@@ -125,9 +142,8 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
     if (in->count < 2 || !known_sizes(f->g, value, size)) return NULL;
     const digit *block = &in->at[in->count - 1];
     dim = block->dim;
-    bool whole = block->extent == size[dim], power = (block->extent & (block->extent - 1)) == 0, behind = false;
-    if (block->divisor != 1 || (!whole && (!power || block->extent < LEAST_BLOCK || block->extent > MOST_BLOCK)))
-        return NULL;
+    bool whole = block->extent == size[dim], behind = false;
+    if (!is_block(block, whole)) return NULL;
     for (int d = 0; d < rank; d++) {
         int64_t divisor = d == dim ? block->extent : 1;
         behind = behind || (d > dim && size[d] > 1);
@@ -140,14 +156,7 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
         }
     }
     if (next != in->count - 1 || !behind) return NULL;
-    tir_layout *layout = LIB_NEW(f->arena, tir_layout);
-    int32_t block_size = whole ? 0 : (int32_t)block->extent;
-    layout->rank = (int16_t)rank;
-    for (int d = 0; d < rank; d++)
-        if (d != dim || !whole)
-            layout->part[layout->count++] = (tir_layout_part){(int16_t)d, d == dim ? block_size : 1, 0};
-    layout->part[layout->count++] = (tir_layout_part){(int16_t)dim, 1, block_size};
-    return layout;
+    return layout_of_blocks(f, rank, dim, whole ? 0 : (int32_t)block->extent);
 }
 
 /* May the node read blocks: a contraction, a map, or a window, which run along blocks as well as along rows? */
@@ -192,6 +201,17 @@ static bool is_laid(const finder *f, graph_id value) {
     return f->given->layouts[value] != NULL;
 }
 
+/* The digits of `start`, which is row-major and has these sizes, as digits of `value`, at the end of a chain of moves. */
+static digits through_chain(const graph *g, graph_id start, graph_id value, const int64_t *size) {
+    graph_id chain[DIGITS];
+    int length = 0;
+    for (graph_id at = value; at != start && length < DIGITS; at = graph_node_of(g, at)->input[0]) chain[length++] = at;
+    if (length == DIGITS) return (digits){.count = -1};
+    digits d = row_major(size, graph_shape_of(g, start)->rank);
+    while (length-- > 0 && d.count >= 0) d = through_move(g, graph_node_of(g, chain[length]), &d, false);
+    return d;
+}
+
 /* The `given` side: if `value`, read by convolutions, is the result of a chain of moves from the host's blocks, sets its layout and
  * marks the moves as views. */
 static void find_given(const finder *f, graph_id value) {
@@ -203,12 +223,7 @@ static void find_given(const finder *f, graph_id value) {
     if (start == value || is_laid(f, start) || !known_sizes(g, start, size)) return;
     if (graph_is_constant(graph_node_of(g, start))) return;
     if (f->given->view[g->values.data[start].node]) return;
-    graph_id chain[DIGITS];
-    int length = 0;
-    for (graph_id at = value; at != start && length < DIGITS; at = graph_node_of(g, at)->input[0]) chain[length++] = at;
-    if (length == DIGITS) return;
-    digits d = row_major(size, graph_shape_of(g, start)->rank);
-    while (length-- > 0 && d.count >= 0) d = through_move(g, graph_node_of(g, chain[length]), &d, false);
+    const digits d = through_chain(g, start, value, size);
     const tir_layout *layout = d.count < 0 ? NULL : blocks_of(f, value, &d);
     if (!layout) return;
     f->given->layouts[value] = layout;

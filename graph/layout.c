@@ -480,24 +480,29 @@ void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *r
     for (uint32_t r = 0; r < regions->count; r++) regions->data[r].layouts = layouts;
 }
 
+/* Does one kernel write the value, or a view give it, and do only kernels and views read it? */
+static bool may_have_layout(const graph *bound, const graph_regions *regions, graph_id v) {
+    int writers = 0;
+    bool given = false; /* a view of the host's blocks makes the value */
+    bool plain = regions->layouts[v]->rank != graph_shape_of(bound, v)->rank;
+    for (uint32_t r = 0; r < regions->count; r++) {
+        const graph_region *region = &regions->data[r];
+        for (uint32_t o = 0; o < region->output_count; o++) writers += region->outputs[o] == v && is_kernel(region);
+        bool view = region->kind == GRAPH_REGION_VIEW && touches(region, v);
+        given = given || (view && region->outputs[0] == v);
+        plain = plain || (!is_kernel(region) && !view && touches(region, v));
+    }
+    for (uint32_t o = 0; o < bound->outputs.count; o++) plain = plain || bound->outputs.data[o] == v;
+    return !plain && writers + given == 1;
+}
+
 void graph_verify_layouts(lib_scope *scope, const graph *bound, const graph_regions *regions) {
     for (graph_id v = 1; v < bound->values.count && regions->layouts; v++) {
         const tir_layout *layout = regions->layouts[v];
         const char *what = bound->values.data[v].name ? bound->values.data[v].name : graph_node_of(bound, v)->op->name;
         if (!layout) continue;
         tir_layout_verify(scope, layout, what);
-        int writers = 0;
-        bool given = false; /* a view of the host's blocks makes the value */
-        bool plain = layout->rank != graph_shape_of(bound, v)->rank;
-        for (uint32_t r = 0; r < regions->count; r++) {
-            const graph_region *region = &regions->data[r];
-            for (uint32_t o = 0; o < region->output_count; o++) writers += region->outputs[o] == v && is_kernel(region);
-            bool view = region->kind == GRAPH_REGION_VIEW && touches(region, v);
-            given = given || (view && region->outputs[0] == v);
-            plain = plain || (!is_kernel(region) && !view && touches(region, v));
-        }
-        for (uint32_t o = 0; o < bound->outputs.count; o++) plain = plain || bound->outputs.data[o] == v;
-        if (plain || writers + given != 1)
+        if (!may_have_layout(bound, regions, v))
             lib_raise(
                 scope, DLC_INTERNAL,
                 "layout of %s: only a value that one kernel writes, or a view gives, and kernels or views read may have one",

@@ -298,6 +298,22 @@ static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axi
         }
 }
 
+/* Adds the cost of the stage's loads, `times` each. unit: the unit that multiplies them; NULL: none. */
+static void add_loads(costing *c, uint32_t s, int axis, double times, bool heavy, const tir_unit *unit) {
+    tir_region *region = c->f->region;
+    const tir_stage *stage = &region->stages.data[s];
+    for (int i = 0; i < c->f->load_count[s]; i++) {
+        tir_expr load = c->f->loads[s][i];
+        if (region->tensors.data[tensor_of(region->pool, load)].argument < 0) continue; /* stays in registers */
+        const layout_argument *argument = argument_of(c, tensor_of(region->pool, load));
+        double share = heavy && axis >= 0 ? tile_share(region, stage, load, axis) : 1;
+        double plain = axis < 0 ? cost_broadcast : plain_load(region, stage, load, axis, heavy), blocked = plain;
+        if (argument && axis >= 0) blocked = blocked_load(region->pool, stage, load, axis, argument->dim);
+        add_access(c, tensor_of(region->pool, load), times * share, plain, blocked);
+        if (unit && axis >= 0) add_steps(c, stage, load, axis);
+    }
+}
+
 /* Adds the cost of a stage vectorised along `axis`; -1: scalar. */
 static void add_stage(costing *c, uint32_t s, int axis) {
     tir_region *region = c->f->region;
@@ -318,16 +334,7 @@ static void add_stage(costing *c, uint32_t s, int axis) {
         times *= penalty_masked;
     c->way->base += times * each * (heavy ? 1 : operations(region, stage));
     if (axis >= stage->space) c->way->base += points * cost_horizontal;
-    for (int i = 0; i < c->f->load_count[s]; i++) {
-        tir_expr load = c->f->loads[s][i];
-        if (region->tensors.data[tensor_of(region->pool, load)].argument < 0) continue; /* stays in registers */
-        const layout_argument *argument = argument_of(c, tensor_of(region->pool, load));
-        double share = heavy && axis >= 0 ? tile_share(region, stage, load, axis) : 1;
-        double plain = axis < 0 ? cost_broadcast : plain_load(region, stage, load, axis, heavy), blocked = plain;
-        if (argument && axis >= 0) blocked = blocked_load(region->pool, stage, load, axis, argument->dim);
-        add_access(c, tensor_of(region->pool, load), times * share, plain, blocked);
-        if (unit && axis >= 0) add_steps(c, stage, load, axis);
-    }
+    add_loads(c, s, axis, times, heavy, unit);
     add_stores(c, stage, axis, points);
 }
 

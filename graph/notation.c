@@ -809,21 +809,48 @@ void graph_notation_expand(graph_expand *e) {
 
 /* ---- definition ------------------------------------------------------------------------------------------------ */
 
-/* Is the expression a single statement that reads operands only at the result's indices? The row then has class MAP: operands are
- * broadcast, and it is fused like the library's own maps. */
-static bool is_map(lib_arena *arena, const graph_notation *n) {
-    const notation_statement *s = n->statement;
-    if (n->statements != 1) return false;
+/* Does the shape rule leave operands and result without dimensions behind the leading ones? */
+static bool has_leading_only(const graph_notation *n) {
     for (int i = 0; n->has_shape && i < n->operands + 1; i++) {
         const notation_tensor *p = i < n->operands ? &n->operand[i] : &n->result[0];
         if (!p->leading || p->rank) return false;
     }
+    return true;
+}
+
+static bool is_at_indices(const notation_access *at, const notation_statement *s) {
+    if (at->leading != s->leading || at->count != s->axes) return false;
+    for (int d = 0; d < at->count; d++)
+        if (!at->index[d] || strcmp(at->index[d], s->axis[d]) != 0) return false;
+    return true;
+}
+
+/* May the name at the lexer be in a map: with what follows, it is no reduction, selection, index or attribute? */
+static bool is_name_in_map(const lib_lexer *lexer) {
+    lib_lexer ahead = *lexer;
+    lib_lexer_next(&ahead);
+    for (size_t r = 0; lib_lexer_is(&ahead, "(") && r < sizeof reductions / sizeof *reductions; r++)
+        if (!reductions[r].also_map && strcmp(reductions[r].name, lexer->text) == 0) return false;
+    if (strcmp(lexer->text, "where") == 0 || lib_lexer_is(&ahead, ":")) return false;
+    if (lib_lexer_is(&ahead, "(") && (strcmp(lexer->text, "max") == 0 || strcmp(lexer->text, "min") == 0)) {
+        lib_lexer_next(&ahead);
+        bool name = ahead.kind == LIB_NAME;
+        lib_lexer_next(&ahead);
+        if (name && (lib_lexer_is(&ahead, ",") || lib_lexer_is(&ahead, "where")))
+            return false; /* an index, or an attribute */
+    }
+    return true;
+}
+
+/* Is the expression a single statement that reads operands only at the result's indices? The row then has class MAP: operands are
+ * broadcast, and it is fused like the library's own maps. */
+static bool is_map(lib_arena *arena, const graph_notation *n) {
+    const notation_statement *s = n->statement;
+    if (n->statements != 1 || !has_leading_only(n)) return false;
     int plain = 0, names = 0;
     for (uint32_t a = 0; a < s->accesses.count; a++) {
         const notation_access *at = &s->accesses.data[a];
-        if (at->leading != s->leading || at->count != s->axes) return false;
-        for (int d = 0; d < at->count; d++)
-            if (!at->index[d] || strcmp(at->index[d], s->axis[d]) != 0) return false;
+        if (!is_at_indices(at, s)) return false;
         plain += at->count;
     }
     lib_lexer lexer;
@@ -831,18 +858,7 @@ static bool is_map(lib_arena *arena, const graph_notation *n) {
     for (lib_lexer_next(&lexer); lexer.kind != LIB_END; lib_lexer_next(&lexer)) {
         if (lexer.kind != LIB_NAME) continue;
         for (int d = 0; d < s->axes; d++) names += strcmp(lexer.text, s->axis[d]) == 0;
-        lib_lexer ahead = lexer;
-        lib_lexer_next(&ahead);
-        for (size_t r = 0; lib_lexer_is(&ahead, "(") && r < sizeof reductions / sizeof *reductions; r++)
-            if (!reductions[r].also_map && strcmp(reductions[r].name, lexer.text) == 0) return false;
-        if (strcmp(lexer.text, "where") == 0 || lib_lexer_is(&ahead, ":")) return false;
-        if (lib_lexer_is(&ahead, "(") && (strcmp(lexer.text, "max") == 0 || strcmp(lexer.text, "min") == 0)) {
-            lib_lexer_next(&ahead);
-            bool name = ahead.kind == LIB_NAME;
-            lib_lexer_next(&ahead);
-            if (name && (lib_lexer_is(&ahead, ",") || lib_lexer_is(&ahead, "where")))
-                return false; /* an index, or an attribute */
-        }
+        if (!is_name_in_map(&lexer)) return false;
     }
     return names == plain && s->accesses.count > 0;
 }

@@ -144,6 +144,12 @@ typedef struct reader {
     lib_lexer lexer;
 } reader;
 
+/* Adds an index of this many tokens, if any. name: the first one, if it is a name. */
+static void add_index(const lib_lexer *lexer, notation_access *a, int tokens, const char *name) {
+    if (tokens && a->count == DLC_MAX_RANK) lib_lexer_raise(lexer, "more than %d indices", DLC_MAX_RANK);
+    if (tokens) a->index[a->count++] = tokens == 1 ? name : NULL;
+}
+
 /* Records a possible tensor access NAME [ indices ], without consuming it. */
 static void note_access(reader *r, notation_statement *s) {
     lib_lexer ahead = r->lexer;
@@ -156,8 +162,7 @@ static void note_access(reader *r, notation_statement *s) {
     for (; ahead.kind != LIB_END; lib_lexer_next(&ahead)) {
         bool closes = depth == 0 && (lib_lexer_is(&ahead, "]") || lib_lexer_is(&ahead, "where"));
         if (closes || (depth == 0 && lib_lexer_is(&ahead, ","))) {
-            if (tokens && a.count == DLC_MAX_RANK) lib_lexer_raise(&ahead, "more than %d indices", DLC_MAX_RANK);
-            if (tokens) a.index[a.count++] = tokens == 1 ? name : NULL;
+            add_index(&ahead, &a, tokens, name);
             if (closes) break;
             tokens = 0;
             name = NULL;

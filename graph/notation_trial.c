@@ -36,19 +36,26 @@ static int degree_of(const tir_pool *pool, tir_expr e, uint32_t k) {
     }
 }
 
-/* Adds what is so for this element type; where types differ, nothing is stated. */
-static void add_facts(map_facts *facts, const tir_pool *pool, tir_expr value, int operands, tir_dtype dtype) {
+/* The operation that the value is of the elements of all operands, in order or, of two, *reversed; 0: none. */
+static tir_op operation_of(const tir_pool *pool, tir_expr value, int operands, tir_dtype dtype, bool *reversed) {
     const tir_node *node = tir_get(pool, value);
-    bool in_order = node->count == operands, reversed = in_order && operands == 2;
-    uint32_t linear = 0;
+    bool in_order = node->count == operands;
+    *reversed = in_order && operands == 2;
     for (int i = 0; i < node->count; i++) {
         const tir_node *x = tir_get(pool, tir_operand(pool, value, i));
         const bool loads = x->op == TIR_LOAD && x->dtype == dtype;
         in_order = in_order && loads && x->bits == (uint64_t)i;
-        reversed = reversed && loads && x->bits == (uint64_t)(1 - i);
+        *reversed = *reversed && loads && x->bits == (uint64_t)(1 - i);
     }
     const bool keeps = node->dtype == dtype || (tir_ops[node->op].flags & TIR_COMPARES);
-    const tir_op operation = keeps && (in_order || reversed) ? (tir_op)node->op : (tir_op)0;
+    return keeps && (in_order || *reversed) ? (tir_op)node->op : (tir_op)0;
+}
+
+/* Adds what is so for this element type; where types differ, nothing is stated. */
+static void add_facts(map_facts *facts, const tir_pool *pool, tir_expr value, int operands, tir_dtype dtype) {
+    bool reversed;
+    uint32_t linear = 0;
+    const tir_op operation = operation_of(pool, value, operands, dtype, &reversed);
     for (int k = 0; k < operands; k++) linear |= (uint32_t)(degree_of(pool, value, (uint32_t)k) == 1) << k;
     const bool real = lib_dtype_is_float((dlc_dtype)dtype);
     const bool same = !facts->dtypes++ || (operation == facts->operation && reversed == facts->reversed);

@@ -130,6 +130,22 @@ static bool begins_with_contracted(int rank, int batch, int contracted, int64_t 
     return same;
 }
 
+/* Sets order[axis of the rule's operand] to its dimension of (batch, free, contracted); contracted axes are in the
+ * order in which the other operand has them. place: of the operand's axes, by graph_dot_places. */
+static void order_axes(const graph_rule *rule, const int rank[2], const int64_t *place, int64_t *order) {
+    const int o = rule->operand, other = 1 - o;
+    const graph_attribute *batch = batch_of(rule->attribute, o), *contract = contract_of(rule->attribute, o);
+    const graph_attribute *held_contract = contract_of(rule->attribute, other);
+    int next = batch->count;
+    for (int i = 0; i < batch->count; i++) order[graph_axis_of(batch->list[i], rank[o])] = i;
+    for (int i = 0; i < rank[o]; i++)
+        if (place[i] >= batch->count) order[i] = next++;
+    for (int i = 0; i < rank[other]; i++)
+        for (int k = 0; k < contract->count; k++)
+            if (graph_axis_of(held_contract->list[k], rank[other]) == i)
+                order[graph_axis_of(contract->list[k], rank[o])] = next++;
+}
+
 /* The cotangent of an operand: that of the result times the other operand, summed over the other's free axes; the batch, the free
  * axes and the contracted ones (in the order in which the other operand has them) are put in the operand's order. Products of f16 and bf16
  * are of the cotangent rounded to that type, and summed in f32. */
@@ -139,10 +155,9 @@ static void transpose_dot_general(graph_rule *rule) {
     const graph_shape own = *graph_shape_of(g, rule->input[o]), held = *graph_shape_of(g, rule->input[other]);
     const int rank[2] = {graph_shape_of(g, rule->input[0])->rank, graph_shape_of(g, rule->input[1])->rank};
     const graph_attribute *batch = batch_of(rule->attribute, o), *contract = contract_of(rule->attribute, o);
-    const graph_attribute *held_batch = batch_of(rule->attribute, other),
-                          *held_contract = contract_of(rule->attribute, other);
+    const graph_attribute *held_batch = batch_of(rule->attribute, other);
     int64_t place[2][DLC_MAX_RANK], first[DLC_MAX_RANK], summed[2][DLC_MAX_RANK], order[DLC_MAX_RANK];
-    int sums = 0, next = batch->count;
+    int sums = 0;
     graph_dot_places(rule->attribute, rank, place);
     for (int i = 0; i < batch->count; i++) first[i] = i;
     for (int i = 0; i < held.rank; i++) {
@@ -153,13 +168,7 @@ static void transpose_dot_general(graph_rule *rule) {
     const bool half = held.dtype == DLC_F16 || held.dtype == DLC_BF16;
     const graph_id w = half ? rule->input[other] : graph_widen(g, rule->input[other]);
     const graph_id c = graph_cast(g, rule->cotangent[0], graph_shape_of(g, w)->dtype);
-    for (int i = 0; i < batch->count; i++) order[graph_axis_of(batch->list[i], own.rank)] = i;
-    for (int i = 0; i < own.rank; i++)
-        if (place[o][i] >= batch->count) order[i] = next++;
-    for (int i = 0; i < held.rank; i++)
-        for (int k = 0; k < contract->count; k++)
-            if (graph_axis_of(held_contract->list[k], held.rank) == i)
-                order[graph_axis_of(contract->list[k], own.rank)] = next++;
+    order_axes(rule, rank, place[o], order);
     /* The operand whose axes come first is the contraction's first: then nothing is transposed. */
     const bool held_first = begins_with_contracted(own.rank, batch->count, contract->count, order);
     graph_setting setting[] = {graph_set_list(held_first ? "batch_w" : "batch_x", batch->count, first),
@@ -270,16 +279,33 @@ typedef struct matmul_plan {
     int64_t permutation[DLC_MAX_RANK];
 } matmul_plan;
 
+/* Whose axis a batch dimension is in the dot_general. */
+enum { BOTH, X_ONLY, W_ONLY };
+
+/* The role of batch dimension i of the result. */
+static int role_of(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, int i) {
+    int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
+    const bool one_x = a < 0 || is_one(g->pool, shape[0]->dim[a]), one_w = b < 0 || is_one(g->pool, shape[1]->dim[b]);
+    return a < 0 ? W_ONLY : b < 0 ? X_ONLY : one_x == one_w ? BOTH : one_x ? W_ONLY : X_ONLY;
+}
+
+/* Sets plan->batch by the roles of batch dimensions and the axes that are kept. */
+static void plan_batch_axes(const matmul_batch *batch, const int *role, matmul_plan *plan) {
+    for (int o = 0; o < 2; o++)
+        for (int i = 0, axis = 0, n = 0; i < batch->count; i++) {
+            int own = batch_axis(batch, o, i);
+            if (role[i] == BOTH) plan->batch[o][n++] = axis;
+            axis += own >= 0 && plan->kept[o][own];
+        }
+}
+
 static void plan_axes(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, matmul_plan *plan) {
-    enum { BOTH, X_ONLY, W_ONLY };
     int role[DLC_MAX_RANK], place[3] = {0, 0, 0};
     for (int o = 0; o < 2; o++)
         for (int axis = 0; axis < shape[o]->rank; axis++) plan->kept[o][axis] = true;
     for (int i = 0; i < batch->count; i++) {
         int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
-        const bool one_x = a < 0 || is_one(g->pool, shape[0]->dim[a]),
-                   one_w = b < 0 || is_one(g->pool, shape[1]->dim[b]);
-        role[i] = a < 0 ? W_ONLY : b < 0 ? X_ONLY : one_x == one_w ? BOTH : one_x ? W_ONLY : X_ONLY;
+        role[i] = role_of(g, shape, batch, i);
         if (role[i] == W_ONLY && a >= 0) plan->kept[0][a] = false;
         if (role[i] == X_ONLY && b >= 0) plan->kept[1][b] = false;
         if (role[i] == BOTH) plan->batches++;
@@ -292,12 +318,7 @@ static void plan_axes(const graph *g, const graph_shape *const shape[2], const m
     }
     if (rows) plan->permutation[batch->count] = plan->batches + free_x - 1;
     if (shape[1]->rank > 1) plan->permutation[batch->count + rows] = plan->batches + free_x + place[W_ONLY];
-    for (int o = 0; o < 2; o++)
-        for (int i = 0, axis = 0, n = 0; i < batch->count; i++) {
-            int own = batch_axis(batch, o, i);
-            if (role[i] == BOTH) plan->batch[o][n++] = axis;
-            axis += own >= 0 && plan->kept[o][own];
-        }
+    plan_batch_axes(batch, role, plan);
 }
 
 static graph_id drop_axes(graph *g, graph_id x, const bool *kept) {
@@ -396,6 +417,32 @@ static const char *einsum_implicit(einsum *e) {
     return NULL;
 }
 
+/* Adds the ellipsis or the label at *at to the term, and moves *at to its last character; returns NULL, or an error
+ * message. */
+static const char *einsum_read(einsum_term *term, const char **at) {
+    if (strncmp(*at, "...", 3) == 0) {
+        if (term->ellipsis >= 0) return "it has two ellipses in one place";
+        term->ellipsis = term->rank;
+        *at += 2;
+    } else if (label_of(**at) < 0) {
+        return "expected letters, an ellipsis, a comma between operands, and -> before the result";
+    } else if (!add_label(term, label_of(**at))) {
+        return too_many_labels;
+    }
+    return NULL;
+}
+
+/* Checks the labels of the result; returns NULL, or an error message. */
+static const char *einsum_check_result(const einsum *e) {
+    uint64_t given = 0;
+    for (int o = 0; o < e->count; o++) given |= labels_of(&e->term[o]);
+    for (int i = 0; i < e->result.rank; i++) {
+        if (count_label(&e->result, e->result.label[i]) > 1) return "a label stands twice in the result";
+        if (!(given >> e->result.label[i] & 1)) return "a label of the result stands in no operand";
+    }
+    return NULL;
+}
+
 /* Parses the equation into *out; returns NULL, or an error message. An ellipsis has no labels yet (einsum_spread). */
 static const char *einsum_parse(const char *equation, int operands, einsum *out) {
     *out = (einsum){.count = operands, .result = {.ellipsis = -1}};
@@ -412,25 +459,14 @@ static const char *einsum_parse(const char *equation, int operands, einsum *out)
             if (part != operands - 1) return "it has fewer operands than were given";
             arrow = true;
             at++;
-        } else if (strncmp(at, "...", 3) == 0) {
-            if (term->ellipsis >= 0) return "it has two ellipses in one place";
-            term->ellipsis = term->rank;
-            at += 2;
-        } else if (label_of(*at) < 0) {
-            return "expected letters, an ellipsis, a comma between operands, and -> before the result";
-        } else if (!add_label(term, label_of(*at))) {
-            return too_many_labels;
+        } else {
+            const char *unread = einsum_read(term, &at);
+            if (unread) return unread;
         }
     }
     if (part != operands - 1) return "it has fewer operands than were given";
-    const char *wrong = arrow ? NULL : einsum_implicit(out);
-    uint64_t given = 0;
-    for (int o = 0; o < operands; o++) given |= labels_of(&out->term[o]);
-    for (int i = 0; i < out->result.rank; i++) {
-        if (count_label(&out->result, out->result.label[i]) > 1) return "a label stands twice in the result";
-        if (!(given >> out->result.label[i] & 1)) return "a label of the result stands in no operand";
-    }
-    return wrong;
+    const char *wrong = arrow ? NULL : einsum_implicit(out), *unfit = einsum_check_result(out);
+    return unfit ? unfit : wrong;
 }
 
 /* Replaces the term's ellipsis by labels of `dimensions` dimensions; false: the rank is too high. */
@@ -489,17 +525,20 @@ static double elements_of(uint64_t set, const double *size) {
     return all;
 }
 
+/* The size as a number; a symbolic one: 100, limited to its range; 0, no size: 1. */
+static double counted_size(tir_pool *pool, tir_expr size) {
+    enum { UNKNOWN = 100 };
+    tir_interval range = size ? tir_range(pool, size) : (tir_interval){1, 1};
+    return (double)(range.high < UNKNOWN ? range.high : range.low > UNKNOWN ? range.low : UNKNOWN);
+}
+
 /* Sets steps[count - 1] greedily: each is the pair with the fewest multiplications, among these with the smallest result, then the first.
  * set[o]: labels of operand o that others or the result have, too. A symbolic size counts as at most 100. False: every remaining product
  * has too many dimensions. */
 static bool einsum_order(tir_pool *pool, int count, uint64_t *set, uint64_t result, const tir_expr *size,
                          einsum_step *steps) {
-    enum { UNKNOWN = 100 };
     double number[LABELS];
-    for (int label = 0; label < LABELS; label++) {
-        tir_interval range = size[label] ? tir_range(pool, size[label]) : (tir_interval){1, 1};
-        number[label] = (double)(range.high < UNKNOWN ? range.high : range.low > UNKNOWN ? range.low : UNKNOWN);
-    }
+    for (int label = 0; label < LABELS; label++) number[label] = counted_size(pool, size[label]);
     for (int step = 0; count > 1; step++) {
         double least = 0, smallest = 0;
         uint64_t product = 0;

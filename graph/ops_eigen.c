@@ -631,9 +631,19 @@ static int64_t count_below(const double *a, int64_t n, double x) {
     return below;
 }
 
+/* Scales y [n] to length 1, without overflow on the way. */
+static void normalise(double *y, int64_t n) {
+    double norm = 0;
+    for (int64_t i = 0; i < n; i++) norm = fmax(norm, fabs(y[i]));
+    for (int64_t i = 0; i < n; i++) y[i] /= norm;
+    norm = 0;
+    for (int64_t i = 0; i < n; i++) norm += y[i] * y[i];
+    for (int64_t i = 0; i < n; i++) y[i] /= sqrt(norm);
+}
+
 /* Replaces y by (a - x)^-1 y, normalised, by elimination with largest pivots. */
 static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
-    double m[REFERENCE_SIZE][REFERENCE_SIZE], norm = 0;
+    double m[REFERENCE_SIZE][REFERENCE_SIZE];
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) m[i][j] = a[(i > j ? i : j) * n + (i > j ? j : i)] - (i == j ? x : 0);
     for (int64_t k = 0; k < n; k++) {
@@ -657,11 +667,7 @@ static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
         for (int64_t j = i + 1; j < n; j++) y[i] -= m[i][j] * y[j];
         y[i] /= m[i][i];
     }
-    for (int64_t i = 0; i < n; i++) norm = fmax(norm, fabs(y[i]));
-    for (int64_t i = 0; i < n; i++) y[i] /= norm;
-    norm = 0;
-    for (int64_t i = 0; i < n; i++) norm += y[i] * y[i];
-    for (int64_t i = 0; i < n; i++) y[i] /= sqrt(norm);
+    normalise(y, n);
 }
 
 /* Samples have one row: there is nothing to rotate. */

@@ -512,6 +512,25 @@ static void reference_lu(const graph_reference *r) {
     free(both);
 }
 
+/* Exchanges rows and unknowns of the equations m [n, w] so that m[t, t] is the largest element from there on.
+ * unknown[n]: the order of unknowns. */
+static void pivot_fully(double *m, int64_t *unknown, int64_t t, int64_t n, int64_t w) {
+    int64_t row = t, column = t;
+    for (int64_t i = t; i < n; i++)
+        for (int64_t j = t; j < n; j++)
+            if (fabs(m[i * w + j]) > fabs(m[row * w + column])) row = i, column = j;
+    for (int64_t j = 0; j < w; j++) {
+        double swap = m[t * w + j];
+        m[t * w + j] = m[row * w + j], m[row * w + j] = swap;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double swap = m[i * w + t];
+        m[i * w + t] = m[i * w + column], m[i * w + column] = swap;
+    }
+    int64_t other = unknown[t];
+    unknown[t] = unknown[column], unknown[column] = other;
+}
+
 /* x [n, k] with a x = b, by Gauss-Jordan elimination with full pivoting. */
 static void solve_fully(const double *a, const double *b, double *x, int64_t n, int64_t k) {
     double *m = malloc((size_t)(n * (n + k) + 1) * sizeof *m);
@@ -521,20 +540,7 @@ static void solve_fully(const double *a, const double *b, double *x, int64_t n, 
         for (int64_t j = 0; j < w; j++) m[i * w + j] = j < n ? a[i * n + j] : b[i * k + j - n];
     }
     for (int64_t t = 0; m && unknown && t < n; t++) {
-        int64_t row = t, column = t;
-        for (int64_t i = t; i < n; i++)
-            for (int64_t j = t; j < n; j++)
-                if (fabs(m[i * w + j]) > fabs(m[row * w + column])) row = i, column = j;
-        for (int64_t j = 0; j < w; j++) {
-            double swap = m[t * w + j];
-            m[t * w + j] = m[row * w + j], m[row * w + j] = swap;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            double swap = m[i * w + t];
-            m[i * w + t] = m[i * w + column], m[i * w + column] = swap;
-        }
-        int64_t other = unknown[t];
-        unknown[t] = unknown[column], unknown[column] = other;
+        pivot_fully(m, unknown, t, n, w);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = w - 1; j >= t && i != t; j--) m[i * w + j] -= m[i * w + t] / m[t * w + t] * m[t * w + j];
     }

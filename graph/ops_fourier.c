@@ -69,6 +69,29 @@ static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_e
     return chosen;
 }
 
+/* Loads the points x[] that pass i transforms at a point of its stage with these axes. */
+static void read_points(const graph_compute *c, const passes *p, int i, uint32_t from, const tir_expr *axis,
+                        graph_complex *x) {
+    tir_pool *pool = c->pool;
+    bool last = i + 1 == p->count;
+    const tir_expr *earlier = axis + (last ? 2 : 4);
+    tir_expr index[PASSES_MAX + 3];
+    int64_t parts = 2;
+    if (i == 0) tir_is_const(pool, c->operand_shape[0].dim[2], &parts);
+    for (int r = 0; r < p->radix[i]; r++) {
+        tir_expr place = tir_index(pool, r * p->rest[i]), part[2] = {0};
+        if (!last) place = tir_add(pool, place, axis[2]);
+        for (int q = 0; q < parts; q++) {
+            index[0] = axis[0];
+            index[i == 0 ? 2 : 1] = tir_index(pool, q);
+            index[i == 0 ? 1 : 2] = place;
+            for (int d = 0; d < i; d++) index[3 + d] = earlier[d];
+            part[q] = tir_region_load(c->region, from, index);
+        }
+        x[r] = (graph_complex){part[0], part[1]};
+    }
+}
+
 /* Pass i reads [batch, part, r*rest + p, earlier k ...] (the first one x), and makes [batch, part, p, k, earlier k ...]: sum over
  * r of element r, rotated by r k/radix of a turn, times the factor of k and p. The last one has parts innermost and no p. */
 static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from) {
@@ -89,21 +112,8 @@ static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from
     tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, at, names, extent, 0, NULL, NULL);
     tir_expr axis[PASSES_MAX + 3], index[PASSES_MAX + 3];
     for (int a = 0; a < at; a++) axis[a] = stage->axis[a].var;
-    int64_t parts = 2;
-    if (i == 0) tir_is_const(pool, c->operand_shape[0].dim[2], &parts);
     graph_complex x[GRAPH_CODELET_MAX], y[GRAPH_CODELET_MAX];
-    for (int r = 0; r < p->radix[i]; r++) {
-        tir_expr place = tir_index(pool, r * p->rest[i]), part[2] = {0};
-        if (!last) place = tir_add(pool, place, axis[2]);
-        for (int q = 0; q < parts; q++) {
-            index[0] = axis[0];
-            index[i == 0 ? 2 : 1] = tir_index(pool, q);
-            index[i == 0 ? 1 : 2] = place;
-            for (int d = 0; d < i; d++) index[3 + d] = axis[k_at + 1 + d];
-            part[q] = tir_region_load(c->region, from, index);
-        }
-        x[r] = (graph_complex){part[0], part[1]};
-    }
+    read_points(c, p, i, from, axis, x);
     tir_dtype dtype = (tir_dtype)c->operand_shape[0].dtype;
     graph_codelet(pool, dtype, (int)p->radix[i], p->sign, x, y);
     tir_expr re[GRAPH_CODELET_MAX], im[GRAPH_CODELET_MAX], k = axis[k_at];
@@ -176,6 +186,11 @@ static tir_expr points_of(tir_pool *pool, const graph_attribute *a, tir_expr siz
     return tir_mul(pool, tir_index(pool, 2), tir_sub(pool, size, tir_index(pool, 1)));
 }
 
+static void check_onesided(const graph_infer *infer, bool inverse, int64_t parts) {
+    if (!inverse && parts != 1) graph_infer_fail(infer, "onesided: expected real numbers, one part each");
+    if (inverse && parts != 2) graph_infer_fail(infer, "onesided inverse: expected complex numbers");
+}
+
 static void infer_dft(graph_infer *infer) {
     const graph_attribute *a = infer->attribute;
     const graph_shape *x = &infer->operand[0];
@@ -189,8 +204,7 @@ static void infer_dft(graph_infer *infer) {
     if (a[DFT_LENGTH].integer < 0 || a[DFT_LENGTH].integer > INT32_MAX)
         graph_infer_fail(infer, "length is %lld, expected 1 to %d, or 0 for that of the axis",
                          (long long)a[DFT_LENGTH].integer, INT32_MAX);
-    if (onesided && !inverse && parts != 1) graph_infer_fail(infer, "onesided: expected real numbers, one part each");
-    if (onesided && inverse && parts != 2) graph_infer_fail(infer, "onesided inverse: expected complex numbers");
+    if (onesided) check_onesided(infer, inverse, parts);
     tir_expr points = points_of(pool, a, x->dim[axis]);
     graph_infer_at_most(infer, tir_index(pool, 1), points, "no points to transform");
     if (tir_is_const(pool, points, &parts) && parts > INT32_MAX)
@@ -432,6 +446,16 @@ static tir_expr frame_count(tir_pool *pool, tir_expr size, tir_expr length, int6
     return tir_add(pool, tir_div(pool, tir_sub(pool, size, length), tir_index(pool, step)), tir_index(pool, 1));
 }
 
+/* Checks the attributes with the distance and length of frames; window NULL: none. */
+static void check_frames(const graph_infer *infer, const graph_shape *window) {
+    const graph_attribute *a = infer->attribute;
+    if (a[STFT_STEP].integer < 1 || a[STFT_STEP].integer > INT32_MAX)
+        graph_infer_fail(infer, "frame_step is %lld, expected 1 to %d", (long long)a[STFT_STEP].integer, INT32_MAX);
+    if (a[STFT_LENGTH].integer < 0 || a[STFT_LENGTH].integer > INT32_MAX || (!a[STFT_LENGTH].integer && !window))
+        graph_infer_fail(infer, "frame_length is %lld, expected 1 to %d, or a window",
+                         (long long)a[STFT_LENGTH].integer, INT32_MAX);
+}
+
 static void infer_stft(graph_infer *infer) {
     const graph_attribute *a = infer->attribute;
     const graph_shape *x = &infer->operand[0], *window = infer->inputs > 1 ? &infer->operand[1] : NULL;
@@ -444,11 +468,7 @@ static void infer_stft(graph_infer *infer) {
     if (!has_parts(pool, x, &parts)) graph_infer_fail(infer, "expected a last axis of 1 (real) or 2 (complex numbers)");
     if (a[STFT_ONESIDED].integer && parts != 1)
         graph_infer_fail(infer, "onesided: expected real numbers, one part each");
-    if (a[STFT_STEP].integer < 1 || a[STFT_STEP].integer > INT32_MAX)
-        graph_infer_fail(infer, "frame_step is %lld, expected 1 to %d", (long long)a[STFT_STEP].integer, INT32_MAX);
-    if (a[STFT_LENGTH].integer < 0 || a[STFT_LENGTH].integer > INT32_MAX || (!a[STFT_LENGTH].integer && !window))
-        graph_infer_fail(infer, "frame_length is %lld, expected 1 to %d, or a window",
-                         (long long)a[STFT_LENGTH].integer, INT32_MAX);
+    check_frames(infer, window);
     tir_expr length = frame_length(pool, a, window);
     if (window) graph_infer_equal(infer, window->dim[0], length, "elements of the window and of a frame");
     graph_infer_at_most(infer, tir_index(pool, 1), length, "frames without elements");

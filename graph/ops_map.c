@@ -214,6 +214,11 @@ static double floor_mod(dlc_dtype t, double a, double b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
+/* The exponent of a finite number; of 0 and numbers below 2^least: least. */
+static int exponent_of(double a, int least) {
+    return a == 0 || ilogb(a) < least ? least : ilogb(a);
+}
+
 /* next_after by the spacing of the dtype's numbers, from its digits and exponents. */
 static double neighbour(dlc_dtype t, double a, double b) {
     int digits = t == DLC_F16 ? 11 : t == DLC_BF16 ? 8 : t == DLC_F32 ? 24 : 53;
@@ -222,7 +227,7 @@ static double neighbour(dlc_dtype t, double a, double b) {
     if (a == b) return b;
     double up = a < b ? 1 : -1, top = ldexp(2 - ldexp(1, 1 - digits), most);
     if (isinf(a)) return copysign(top, a);
-    int exponent = a == 0 || ilogb(a) < least ? least : ilogb(a);
+    int exponent = exponent_of(a, least);
     bool shrinks = (a < 0) == (a < b);
     if (shrinks && fabs(a) == ldexp(1, exponent) && exponent > least) exponent--;
     if (!shrinks && fabs(a) == top) return copysign(INFINITY, a);

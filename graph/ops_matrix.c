@@ -269,30 +269,36 @@ void matrix_reference_substitution(const graph_reference *r) {
             }
         }
 }
-/* Gram-Schmidt orthogonalisation, applied twice. */
+/* Subtracts from column [m] its part along the unit vector q, whose elements are `stride` apart; returns its factor. */
+static double subtract_along(double *column, const double *q, int64_t stride, int64_t m) {
+    double sum = 0;
+    for (int64_t i = 0; i < m; i++) sum += q[i * stride] * column[i];
+    for (int64_t i = 0; i < m; i++) column[i] -= sum * q[i * stride];
+    return sum;
+}
+
+/* Sets q [m, k] and u [k, n], before zero, to the factors of x [m, n], k = min(m, n): Gram-Schmidt orthogonalisation,
+ * applied twice. */
+static void orthogonalise(const double *x, double *q, double *u, int64_t m, int64_t n) {
+    int64_t most = m < n ? m : n;
+    for (int64_t j = 0; j < n; j++) {
+        double *column = malloc((size_t)m * sizeof *column), norm = 0;
+        for (int64_t i = 0; column && i < m; i++) column[i] = x[i * n + j];
+        for (int round = 0; column && round < 2; round++)
+            for (int64_t k = 0; k < most && k < j; k++) u[k * n + j] += subtract_along(column, q + k, most, m);
+        for (int64_t i = 0; column && i < m; i++) norm += column[i] * column[i];
+        if (j < most) u[j * n + j] = sqrt(norm);
+        for (int64_t i = 0; column && i < m && j < most; i++) q[i * most + j] = column[i] / sqrt(norm);
+        free(column);
+    }
+}
+
 void matrix_reference_qr(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     int64_t m = a->dim[a->rank - 2], n = a->dim[a->rank - 1], most = m < n ? m : n;
     int64_t size = m * n, batch = size ? graph_reference_count(a) / size : 0;
-    for (int64_t b = 0; b < batch; b++) {
-        const double *x = a->data + b * m * n;
-        double *q = r->result[0].data + b * m * most, *u = r->result[1].data + b * most * n;
-        for (int64_t j = 0; j < n; j++) {
-            double *column = malloc((size_t)m * sizeof *column), norm = 0;
-            for (int64_t i = 0; column && i < m; i++) column[i] = x[i * n + j];
-            for (int round = 0; column && round < 2; round++)
-                for (int64_t k = 0; k < most && k < j; k++) {
-                    double sum = 0;
-                    for (int64_t i = 0; i < m; i++) sum += q[i * most + k] * column[i];
-                    for (int64_t i = 0; i < m; i++) column[i] -= sum * q[i * most + k];
-                    u[k * n + j] += sum;
-                }
-            for (int64_t i = 0; column && i < m; i++) norm += column[i] * column[i];
-            if (j < most) u[j * n + j] = sqrt(norm);
-            for (int64_t i = 0; column && i < m && j < most; i++) q[i * most + j] = column[i] / sqrt(norm);
-            free(column);
-        }
-    }
+    for (int64_t b = 0; b < batch; b++)
+        orthogonalise(a->data + b * m * n, r->result[0].data + b * m * most, r->result[1].data + b * most * n, m, n);
 }
 
 enum { REFERENCE_SIZE = 16 };

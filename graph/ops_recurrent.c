@@ -592,15 +592,21 @@ static void reference_gru(const referee *f, int64_t d, int64_t t, int64_t b, con
     free(reset);
 }
 
+/* Sets h, c [hidden] to the initial state of sequence b in direction d. */
+static void reference_initial(const referee *f, int64_t d, int64_t b, double *h, double *c) {
+    const graph_reference *r = f->r;
+    for (int64_t j = 0; j < f->hidden; j++) {
+        h[j] = graph_reference_given(r, INITIAL_H) ? r->operand[INITIAL_H].data[state_at(f, d, b, j)] : 0;
+        c[j] = graph_reference_given(r, INITIAL_C) ? r->operand[INITIAL_C].data[state_at(f, d, b, j)] : 0;
+    }
+}
+
 /* Sets the results of one sequence b in direction d. h, c, next [hidden]: working space. */
 static void reference_sequence(const referee *f, int64_t d, int64_t b, double *h, double *c, double *next) {
     const graph_reference *r = f->r;
     const bool backwards = d == 1 || r->attribute[DIRECTION].integer == REVERSE;
     int64_t length = graph_reference_given(r, LENGTHS) ? (int64_t)r->operand[LENGTHS].data[b] : f->steps;
-    for (int64_t j = 0; j < f->hidden; j++) {
-        h[j] = graph_reference_given(r, INITIAL_H) ? r->operand[INITIAL_H].data[state_at(f, d, b, j)] : 0;
-        c[j] = graph_reference_given(r, INITIAL_C) ? r->operand[INITIAL_C].data[state_at(f, d, b, j)] : 0;
-    }
+    reference_initial(f, d, b, h, c);
     for (int64_t s = 0; s < length && s < f->steps; s++) {
         int64_t t = backwards ? (length < f->steps ? length : f->steps) - 1 - s : s;
         if (f->row->has_cell)

@@ -274,6 +274,33 @@ static graph_id common_scale(graph *g, const graph_attribute *a, const graph_sha
     return scale;
 }
 
+/* Sets what depends on the axis, number i of the `count` resized ones. scale, roi: operands; 0: not given. */
+static void place_axis(resized_axis *r, graph_id scale, graph_id roi, int i, int count) {
+    graph *g = r->g;
+    r->index = tir_range(g->pool, r->in).high < INT32_MAX ? DLC_I32 : DLC_I64;
+    if (scale) r->scale = entry(g, scale, i);
+    if (r->attribute[RESIZE_COORDINATES].integer == CROP)
+        r->start = entry(g, roi, i), r->end = entry(g, roi, count + i);
+    r->at = positions(r);
+}
+
+/* x resampled along the axis, by the mode. */
+static graph_id resample(const resized_axis *r, graph_id x, int axis) {
+    graph *g = r->g;
+    return r->attribute[RESIZE_MODE].integer == NEAREST
+               ? graph_gather(g, x, graph_cast(g, rounded_position(r), r->index), axis)
+           : r->attribute[RESIZE_ANTIALIAS].integer ? sample_wide(r, x, axis)
+                                                    : sample_near(r, x, axis);
+}
+
+/* Elements of the result that are outside of x along this axis or by `outside`; 0: none so far. */
+static graph_id add_outside(const resized_axis *r, graph_id outside, const graph_shape *result, int axis) {
+    graph *g = r->g;
+    graph_id beyond = graph_or(g, graph_lt(g, r->at, number(r, 0)), graph_gt(g, r->at, size_of(r, r->in, -1, 0)));
+    beyond = graph_broadcast(g, beyond, result->rank, result->dim, (int64_t[]){axis});
+    return outside ? graph_or(g, outside, beyond) : beyond;
+}
+
 static void expand_resize(graph_expand *e) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
@@ -294,19 +321,10 @@ static void expand_resize(graph_expand *e) {
             resized_axis r = {
                 .g = g, .attribute = a, .in = from.dim[axis], .out = out[i], .scale = common, .rounded = common != 0};
             if (!shifts && !scale && !common && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
-            r.index = tir_range(g->pool, r.in).high < INT32_MAX ? DLC_I32 : DLC_I64;
             r.weight = graph_sum_dtype(from.dtype);
-            if (scale) r.scale = entry(g, scale, i);
-            if (crops) r.start = entry(g, roi, i), r.end = entry(g, roi, count + i);
-            r.at = positions(&r);
-            y = moves                         ? graph_gather(g, y, graph_cast(g, rounded_position(&r), r.index), axis)
-                : a[RESIZE_ANTIALIAS].integer ? sample_wide(&r, y, axis)
-                                              : sample_near(&r, y, axis);
-            if (!crops) continue;
-            graph_id beyond =
-                graph_or(g, graph_lt(g, r.at, number(&r, 0)), graph_gt(g, r.at, size_of(&r, r.in, -1, 0)));
-            beyond = graph_broadcast(g, beyond, result.rank, result.dim, (int64_t[]){axis});
-            outside = outside ? graph_or(g, outside, beyond) : beyond;
+            place_axis(&r, scale, roi, i, count);
+            y = resample(&r, y, axis);
+            if (crops) outside = add_outside(&r, outside, &result, axis);
         }
     y = graph_cast(g, y, from.dtype);
     if (outside) y = graph_select(g, outside, graph_full_like(g, y, a[RESIZE_EXTRAPOLATION].number), y);

@@ -261,7 +261,18 @@ static int number_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The quantile q of a line of n elements, by NumPy's definition. */
+/* The quantile q of `count` sorted numbers, by NumPy's definition. */
+static double sorted_quantile(const double *sorted, int64_t count, double q, int64_t method) {
+    double at = (double)(count - 1) * (q < 0 ? 0 : q > 1 ? 1 : q), low = floor(at), t = at - low;
+    if (method == METHOD_lower) t = 0;
+    if (method == METHOD_higher) t = t > 0;
+    if (method == METHOD_nearest) t = t > 0.5 || (t == 0.5 && fmod(low, 2) == 1);
+    if (method == METHOD_midpoint && t > 0) t = 0.5;
+    double a = sorted[(int64_t)low], b = sorted[low + 1 < (double)count ? (int64_t)low + 1 : (int64_t)low];
+    return a == b || t == 0 ? a : t == 1 ? b : t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t);
+}
+
+/* The quantile q of a line of n elements; ignore: of those that are not NaN. */
 static double line_quantile(const double *line, int64_t n, double q, int64_t method, bool ignore) {
     double *sorted = malloc((size_t)n * sizeof *sorted), y = (double)NAN;
     int64_t count = 0;
@@ -269,13 +280,7 @@ static double line_quantile(const double *line, int64_t n, double q, int64_t met
         if (!isnan(line[i])) sorted[count++] = line[i];
     if (sorted && count && (ignore || count == n)) {
         qsort(sorted, (size_t)count, sizeof *sorted, number_order);
-        double at = (double)(count - 1) * (q < 0 ? 0 : q > 1 ? 1 : q), low = floor(at), t = at - low;
-        if (method == METHOD_lower) t = 0;
-        if (method == METHOD_higher) t = t > 0;
-        if (method == METHOD_nearest) t = t > 0.5 || (t == 0.5 && fmod(low, 2) == 1);
-        if (method == METHOD_midpoint && t > 0) t = 0.5;
-        double a = sorted[(int64_t)low], b = sorted[low + 1 < (double)count ? (int64_t)low + 1 : (int64_t)low];
-        y = a == b || t == 0 ? a : t == 1 ? b : t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t);
+        y = sorted_quantile(sorted, count, q, method);
     }
     free(sorted);
     return y;
@@ -307,20 +312,24 @@ static void reference_quantile(const graph_reference *r) {
                     r->attribute[QUANTILE_METHOD].integer, r->attribute[QUANTILE_IGNORE].integer);
 }
 
+/* Sets *low and *high to the least and the greatest number of x; where there is none, *high to 1. */
+static void find_range(const graph_reference_tensor *x, double *low, double *high) {
+    const int64_t count = graph_reference_count(x);
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) {
+        if (isnan(x->data[i])) continue;
+        *low = any && *low < x->data[i] ? *low : x->data[i], *high = any && *high > x->data[i] ? *high : x->data[i];
+        any = true;
+    }
+    if (!any) *high = 1;
+}
+
 static void reference_histogram(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
     double *edges = r->result[1].data, low = r->attribute[HISTOGRAM_LOW].number,
            high = r->attribute[HISTOGRAM_HIGH].number;
     int64_t bins = r->result[0].dim[0], count = graph_reference_count(x);
-    if (low == 0 && high == 0) {
-        bool any = false;
-        for (int64_t i = 0; i < count; i++) {
-            if (isnan(x->data[i])) continue;
-            low = any && low < x->data[i] ? low : x->data[i], high = any && high > x->data[i] ? high : x->data[i];
-            any = true;
-        }
-        if (!any) high = 1;
-    }
+    if (low == 0 && high == 0) find_range(x, &low, &high);
     if (low == high) low -= 0.5, high += 0.5;
     for (int64_t i = 0; i <= bins; i++)
         edges[i] = graph_reference_given(r, 1) ? r->operand[1].data[i]

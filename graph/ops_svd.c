@@ -308,30 +308,51 @@ static void turn_columns(double *w, double *v, int64_t m, int64_t n) {
             }
 }
 
+/* Sets w to a [m, n] or, if that has more columns than rows, to its transpose. */
+static void copy_tall(const double *a, int64_t m, int64_t n, double *w) {
+    int64_t k = m < n ? m : n, rows = m < n ? n : m;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < k; j++) w[i * k + j] = m < n ? a[j * n + i] : a[i * n + j];
+}
+
+/* The longest column of w [rows, k], the first of equals; *most: the square of its length. */
+static int64_t longest_column(const double *w, int64_t rows, int64_t k, double *most) {
+    int64_t best = 0;
+    *most = -1;
+    for (int64_t j = 0; j < k; j++) {
+        double square = 0;
+        for (int64_t i = 0; i < rows; i++) square += w[i * k + j] * w[i * k + j];
+        if (square > *most) best = j, *most = square;
+    }
+    return best;
+}
+
+/* Negates a column u of a matrix [m, k] and the row vt [n] if the column's largest element is negative. */
+static void choose_sign(double *u, int64_t m, int64_t k, double *vt, int64_t n) {
+    double largest = 0;
+    for (int64_t i = 0; i < m; i++)
+        if (fabs(u[i * k]) > fabs(largest)) largest = u[i * k];
+    for (int64_t i = 0; i < m && largest < 0; i++) u[i * k] *= -1;
+    for (int64_t i = 0; i < n && largest < 0; i++) vt[i] *= -1;
+}
+
 /* Sets u [m, k], s [k] and vt [k, n] for a [m, n] of full rank, k = min(m, n). */
 static void decompose(const double *a, int64_t m, int64_t n, double *u, double *s, double *vt) {
     int64_t k = m < n ? m : n, rows = m < n ? n : m;
     double *w = malloc((size_t)(rows * k + k * k + 2) * sizeof *w), *v = w + rows * k;
-    for (int64_t i = 0; w && i < rows; i++)
-        for (int64_t j = 0; j < k; j++) w[i * k + j] = m < n ? a[j * n + i] : a[i * n + j];
-    if (w) turn_columns(w, v, rows, k);
+    if (w) {
+        copy_tall(a, m, n, w);
+        turn_columns(w, v, rows, k);
+    }
     for (int64_t place = 0; w && place < k; place++) {
-        int64_t best = 0;
-        double most = -1, largest = 0;
-        for (int64_t j = 0; j < k; j++) {
-            double square = 0;
-            for (int64_t i = 0; i < rows; i++) square += w[i * k + j] * w[i * k + j];
-            if (square > most) best = j, most = square;
-        }
+        double most;
+        int64_t best = longest_column(w, rows, k, &most);
         s[place] = sqrt(most);
         for (int64_t i = 0; i < rows; i++)
             (m < n ? vt + place * n + i : u + i * k + place)[0] = w[i * k + best] / s[place];
         for (int64_t i = 0; i < k; i++) (m < n ? u + i * k + place : vt + place * n + i)[0] = v[i * k + best];
         for (int64_t i = 0; i < rows; i++) w[i * k + best] = 0;
-        for (int64_t i = 0; i < m; i++)
-            if (fabs(u[i * k + place]) > fabs(largest)) largest = u[i * k + place];
-        for (int64_t i = 0; i < m && largest < 0; i++) u[i * k + place] *= -1;
-        for (int64_t i = 0; i < n && largest < 0; i++) vt[place * n + i] *= -1;
+        choose_sign(u + place, m, k, vt + place * n, n);
         for (int64_t j = 0; j < k; j++)
             if (j == best)
                 for (int64_t i = 0; i < rows; i++) w[i * k + j] = 0;

@@ -92,6 +92,18 @@ static void parse_attribute(parser *p, pattern *call, const char *name) {
 
 static pattern *parse_pattern(parser *p);
 
+static void check_operands(const parser *p, const pattern *call) {
+    const graph_op *op = call->op;
+    if (call->inputs < op->min_inputs || (op->max_inputs >= 0 && call->inputs > op->max_inputs)) {
+        const char *most = op->max_inputs < 0 ? " or more" : "";
+        if (op->max_inputs <= op->min_inputs)
+            lib_lexer_raise(&p->lexer, "%s: %d operands, expected %d%s (%s)", call->name, call->inputs, op->min_inputs,
+                            most, op->operands);
+        lib_lexer_raise(&p->lexer, "%s: %d operands, expected %d to %d (%s)", call->name, call->inputs, op->min_inputs,
+                        op->max_inputs, op->operands);
+    }
+}
+
 static void parse_call(parser *p, pattern *call) {
     lib_lexer *lexer = &p->lexer;
     lib_vec(pattern *) inputs = {0};
@@ -123,15 +135,7 @@ static void parse_call(parser *p, pattern *call) {
     }
     call->input = inputs.data;
     call->inputs = (int)inputs.count;
-    const graph_op *op = call->op;
-    if (call->inputs < op->min_inputs || (op->max_inputs >= 0 && call->inputs > op->max_inputs)) {
-        const char *most = op->max_inputs < 0 ? " or more" : "";
-        if (op->max_inputs <= op->min_inputs)
-            lib_lexer_raise(lexer, "%s: %d operands, expected %d%s (%s)", call->name, call->inputs, op->min_inputs,
-                            most, op->operands);
-        lib_lexer_raise(lexer, "%s: %d operands, expected %d to %d (%s)", call->name, call->inputs, op->min_inputs,
-                        op->max_inputs, op->operands);
-    }
+    check_operands(p, call);
     for (size_t i = 0; i < specs; i++)
         if (!call->op->attribute[i].initial && !call->attribute[i].given)
             lib_lexer_raise(lexer, "%s: attribute %s is required: %s=name takes any", call->name,

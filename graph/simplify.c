@@ -419,6 +419,21 @@ static graph_id apply_reduce_nothing(const match *m) {
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
+/* Are there windows along several axes, and do those along one axis after the other take at most half of the work? in,
+ * out: sizes of the operand and of the result. */
+static bool halves_work(const int64_t *windows, int rank, const int64_t *in, const int64_t *out) {
+    double at_once = 1, apart = 0;
+    int count = 0;
+    for (int i = 0; i < rank; i++) {
+        const int64_t window = windows[i];
+        double points = (double)window;
+        for (int k = 0; k < rank; k++) points *= (double)(k <= i ? out[k] : in[k]);
+        at_once *= (double)window * (double)out[i];
+        if (window > 1) apart += points, count++;
+    }
+    return count >= 2 && at_once != 0 && !(2 * apart > at_once);
+}
+
 /* The maximum or minimum over a window -> that along one axis after the other, the first axis first, if this halves the work. */
 static graph_id apply_window_by_axes(const match *m) {
     enum { OP, WINDOW, STRIDE, LOW, HIGH, DILATION, SETTINGS };
@@ -428,16 +443,7 @@ static graph_id apply_window_by_axes(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     int64_t in[DLC_MAX_RANK], out[DLC_MAX_RANK];
     if (op == 0 || !numbers_of(m, x->rank, x->dim, in) || !numbers_of(m, x->rank, m->result->dim, out)) return 0;
-    double at_once = 1, apart = 0;
-    int windows = 0;
-    for (int i = 0; i < x->rank; i++) {
-        const int64_t window = m->attribute[WINDOW].list[i];
-        double points = (double)window;
-        for (int k = 0; k < x->rank; k++) points *= (double)(k <= i ? out[k] : in[k]);
-        at_once *= (double)window * (double)out[i];
-        if (window > 1) apart += points, windows++;
-    }
-    if (windows < 2 || at_once == 0 || 2 * apart > at_once) return 0;
+    if (!halves_work(m->attribute[WINDOW].list, x->rank, in, out)) return 0;
     graph_id y = m->input[0];
     for (int i = 0; i < x->rank; i++) { /* axes with windows of 1 belong to the first window */
         int64_t list[SETTINGS][DLC_MAX_RANK];

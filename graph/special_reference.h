@@ -78,9 +78,14 @@ static inline long double special_bessel(int order, int scaled, long double x0) 
     return order ? copysignl(result, x0) : result;
 }
 
+/* Is the function undefined at a and x: a negative or no number, or a limit that depends on the way there? */
+static inline int special_gammainc_is_undefined(long double a, long double x) {
+    return isnan(a) || isnan(x) || a < 0 || x < 0 || (a == 0 && x == 0) || (isinf(a) && isinf(x));
+}
+
 /* By the series of the lower function, or by 10,000 steps from the end of the continued fraction of the upper one (Abramowitz and Stegun 6.5.31). */
 static inline long double special_gammainc(long double a, long double x, int upper) {
-    if (isnan(a) || isnan(x) || a < 0 || x < 0 || (a == 0 && x == 0) || (isinf(a) && isinf(x))) return NAN;
+    if (special_gammainc_is_undefined(a, x)) return NAN;
     if (x == 0 || isinf(a)) return upper;
     if (isinf(x) || a == 0) return !upper;
     const long double factor = expl(a * logl(x) - x - lgammal(a + 1));

@@ -59,6 +59,20 @@ static void check_operands(const verifier *v, uint32_t index) {
     }
 }
 
+static void check_constant(const verifier *v, uint32_t index) {
+    const graph *g = v->g;
+    const graph_node *node = &g->nodes.data[index];
+    const graph_shape *shape = graph_shape_of(g, node->first);
+    size_t size = 1;
+    for (int i = 0; i < shape->rank; i++) {
+        int64_t extent = 0;
+        if (!tir_is_const(g->pool, shape->dim[i], &extent)) broken(v, 8, index, "a dimension is no number");
+        size *= (size_t)extent;
+    }
+    if (lib_dtype_bytes(shape->dtype, size) != g->constants.data[node->attribute[0].integer].size)
+        broken(v, 8, index, "sizes differ");
+}
+
 static void check_attributes(const verifier *v, uint32_t index) {
     const graph *g = v->g;
     const graph_node *node = &g->nodes.data[index];
@@ -74,16 +88,7 @@ static void check_attributes(const verifier *v, uint32_t index) {
             if (!node->attribute[i].dims[k] || node->attribute[i].dims[k] >= g->pool->nodes.count)
                 broken(v, 4, index, spec->name);
     }
-    if (!graph_is_constant(node)) return;
-    const graph_shape *shape = graph_shape_of(g, node->first);
-    size_t size = 1;
-    for (int i = 0; i < shape->rank; i++) {
-        int64_t extent = 0;
-        if (!tir_is_const(g->pool, shape->dim[i], &extent)) broken(v, 8, index, "a dimension is no number");
-        size *= (size_t)extent;
-    }
-    if (lib_dtype_bytes(shape->dtype, size) != g->constants.data[node->attribute[0].integer].size)
-        broken(v, 8, index, "sizes differ");
+    if (graph_is_constant(node)) check_constant(v, index);
 }
 
 static void check_lists(const verifier *v) {
@@ -101,6 +106,11 @@ static void check_lists(const verifier *v) {
     for (uint32_t i = 0; i < g->outputs.count; i++)
         if (g->outputs.data[i] == 0 || g->outputs.data[i] >= g->values.count)
             broken(v, 7, none, "an output is no value");
+}
+
+static void check_symbols(const verifier *v) {
+    const graph *g = v->g;
+    const uint32_t none = UINT32_MAX;
     if (g->parent && (g->symbols.count || g->constraints.count))
         broken(v, 10, none, "a sub-graph has symbols of its own");
     for (uint32_t i = 0; i < g->symbols.count; i++) {
@@ -132,6 +142,7 @@ void graph_verify(lib_scope *scope, const graph *g) {
         check_attributes(&v, i);
     }
     check_lists(&v);
+    check_symbols(&v);
     if (!g->parent) check_pool(&v);
     for (uint32_t i = 0; i < g->subgraphs.count; i++) {
         const graph *inner = g->subgraphs.data[i];

@@ -171,13 +171,18 @@ uint32_t *graph_count_readers(lib_arena *arena, const graph *g, const bool *live
     return readers;
 }
 
+/* Has the node a single result, of no float type, as indices and masks have? */
+static bool may_be_index(const graph *g, const graph_node *node) {
+    return node->results == 1 && !lib_dtype_is_float(graph_shape_of(g, node->first)->dtype);
+}
+
 static uint8_t index_cost(const graph *g, const graph_node *node, const uint8_t *costs) {
     enum { MOST = 8 };
     static const bool cheap[TIR_OP_COUNT] = {
         [TIR_ADD] = true, [TIR_SUB] = true, [TIR_MIN] = true, [TIR_MAX] = true, [TIR_AND] = true, [TIR_OR] = true,
         [TIR_NOT] = true, [TIR_EQ] = true,  [TIR_NE] = true,  [TIR_LT] = true,  [TIR_LE] = true,  [TIR_NEG] = true};
     double number;
-    if (node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype)) return 0;
+    if (!may_be_index(g, node)) return 0;
     if (node->op->structure == GRAPH_POSITIONS) return 1;
     if (graph_is_constant(node)) return graph_is_number(g, node->first, &number);
     bool map = cheap[graph_map_operation(node->op)];
@@ -214,8 +219,7 @@ static uint8_t mask_cost(const graph *g, const graph_node *node, const uint8_t *
         [TIR_ADD] = true, [TIR_SUB] = true, [TIR_MIN] = true, [TIR_MAX] = true, [TIR_AND] = true,
         [TIR_OR] = true,  [TIR_NOT] = true, [TIR_LT] = true,  [TIR_LE] = true,  [TIR_CAST] = true};
     const uint32_t index = (uint32_t)(node - g->nodes.data);
-    if (index_costs[index] || node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype))
-        return index_costs[index];
+    if (index_costs[index] || !may_be_index(g, node)) return index_costs[index];
     if (graph_is_index_change(node->op)) return costs[g->values.data[node->input[0]].node];
     int cost = 1, positions = 0, read = 0;
     for (int k = 0; k < node->inputs; k++) {

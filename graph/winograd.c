@@ -114,10 +114,19 @@ static bool moves_by_one(const graph_node *node, int dim) {
     return entry_of(node, "stride", dim, 1) == 1 && low >= 0 && low <= reach && high >= 0 && high <= reach;
 }
 
+/* Are the sizes of the windows w and of the results y, except the batch, known and positive, the windows' extents 3? */
+static bool has_known_sizes(const graph *g, const graph_shape *w, const graph_shape *y, int rank) {
+    int64_t size;
+    for (int d = 0; d < rank; d++)
+        if (!tir_is_const(g->pool, w->dim[d], &size) || size < 1 || (d > 1 && size != 3)) return false;
+    for (int d = 1; d < rank; d++)
+        if (!tir_is_const(g->pool, y->dim[d], &size) || size < 1) return false;
+    return true;
+}
+
 /* Is it a convolution of stride 1 with constant windows of 3, or of 3 x 3 neighbours, and known sizes? */
 static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_node *node) {
     const graph *g = walk->from;
-    int64_t size;
     if (node->op->structure != GRAPH_CONVOLVES || r->of != g) return false;
     const graph_shape *x = graph_shape_of(g, node->input[0]), *w = graph_shape_of(g, node->input[1]);
     const graph_shape *y = graph_shape_of(g, node->first);
@@ -127,11 +136,7 @@ static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_
     for (int i = 0; i < dims; i++)
         if (!moves_by_one(node, i) || entry_of(node, "dilation", i, 1) > (dims > 1 ? 1 : GRAPH_WINOGRAD_DILATION))
             return false;
-    for (int d = 0; d < x->rank; d++)
-        if (!tir_is_const(g->pool, w->dim[d], &size) || size < 1 || (d > 1 && size != 3)) return false;
-    for (int d = 1; d < x->rank; d++)
-        if (!tir_is_const(g->pool, y->dim[d], &size) || size < 1) return false;
-    return true;
+    return has_known_sizes(g, w, y, x->rank);
 }
 
 static double known(const graph *g, tir_expr dim) {

@@ -182,6 +182,24 @@ static void keep_least(jit_build *build) {
     build->variables = with.variables;
 }
 
+/* Sets the values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order. */
+static void set_param_values(jit_build *build, const graph *g, const int64_t *values) {
+    const graph *bound = build->bound;
+    build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
+    for (uint32_t s = 0; s < bound->symbols.count; s++) {
+        uint32_t own = graph_find_symbol(g, bound->symbols.data[s].name);
+        if (own != UINT32_MAX) build->param_values[s] = values[own];
+    }
+}
+
+static void check_constraints(jit_build *build) {
+    const graph *bound = build->bound;
+    for (uint32_t c = 0; c < bound->constraints.count; c++)
+        if (jit_dimension(build, bound->constraints.data[c].left) !=
+            jit_dimension(build, bound->constraints.data[c].right))
+            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "%s", bound->constraints.data[c].message);
+}
+
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn) {
     dlc_program *program = build->program;
     lib_arena *work = build->work;
@@ -201,20 +219,11 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
         bound = build->bound = simplified(program, build->front ? &build->front->arena : work, narrow, bound_to);
         recomputes = program->options.recompute && g == program->graph;
     }
-    /* values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order */
-    build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
-    for (uint32_t s = 0; s < bound->symbols.count; s++) {
-        uint32_t own = graph_find_symbol(g, bound->symbols.data[s].name);
-        if (own != UINT32_MAX) build->param_values[s] = values[own];
-    }
+    set_param_values(build, g, values);
     build->variables = jit_variables(work, bound, build->param_values);
     if (recomputes) keep_least(build);
     if (build->front) build->front->bound = build->bound;
-    bound = build->bound;
-    for (uint32_t c = 0; c < bound->constraints.count; c++)
-        if (jit_dimension(build, bound->constraints.data[c].left) !=
-            jit_dimension(build, bound->constraints.data[c].right))
-            lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", bound->constraints.data[c].message);
+    check_constraints(build);
 }
 
 /* ---- 2. regions and kernels */

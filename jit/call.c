@@ -38,15 +38,33 @@ static dlc_status refuse_size(const jit_boundary *c, int slot, const DLTensor *t
     return refuse(c, slot, error, ": its size in bytes overflows");
 }
 
-/* Checks size and strides in one pass, fast for compact tensors; sets `direct` if kernels can use the tensor without a copy. */
-static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
-    int64_t count = 1, size = (tensor->dtype.bits + 7) / 8;
-    bool compact = true, plain = true;
+/* Sets *count to the product of the dimensions; false: one is not above 0, or the product overflows. Sets *compact: strides are
+ * those of a compact tensor. */
+static bool multiply_dimensions(const DLTensor *tensor, int64_t *count, bool *compact) {
+    bool plain = true;
+    *count = 1, *compact = true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         int64_t n = tensor->shape[d];
-        if (tensor->strides && n != 1 && tensor->strides[d] != count) compact = false;
-        plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
+        if (tensor->strides && n != 1 && tensor->strides[d] != *count) *compact = false;
+        plain &= n > 0 && !__builtin_mul_overflow(*count, n, count);
     }
+    return plain;
+}
+
+/* Sets the extent by the strides, and *count to the number of elements. */
+static dlc_status measure_strided(jit_boundary *c, int slot, const DLTensor *tensor, int64_t *count, lib_error *error) {
+    if (!lib_tensor_count(tensor, count)) return refuse_size(c, slot, tensor, error);
+    if (!lib_tensor_extent(tensor, &c->extents[slot].low, &c->extents[slot].high))
+        return refuse(c, slot, error, " has strides that lead out of the address space");
+    if (*count == 0) c->direct[slot] = true;
+    return DLC_OK;
+}
+
+/* Checks size and strides in one pass, fast for compact tensors; sets `direct` if kernels can use the tensor without a copy. */
+static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
+    int64_t count, size = (tensor->dtype.bits + 7) / 8;
+    bool compact;
+    const bool plain = multiply_dimensions(tensor, &count, &compact);
     char *first = lib_tensor_data(tensor);
     const bool packed = tensor->dtype.bits < 8;
     if (packed && !compact && !lib_tensor_is_compact(tensor))
@@ -60,10 +78,7 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
     } else if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
         c->extents[slot] = (jit_extent){first, first + count};
     } else {
-        if (!lib_tensor_count(tensor, &count)) return refuse_size(c, slot, tensor, error);
-        if (!lib_tensor_extent(tensor, &c->extents[slot].low, &c->extents[slot].high))
-            return refuse(c, slot, error, " has strides that lead out of the address space");
-        if (count == 0) c->direct[slot] = true;
+        LIB_TRY(measure_strided(c, slot, tensor, &count, error));
     }
     if (count && !tensor->data) return refuse(c, slot, error, " has no data");
     return DLC_OK;

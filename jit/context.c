@@ -102,6 +102,10 @@ static uint64_t default_clock(void *user) {
     return lib_time_ns();
 }
 
+static bool is_called(const target *t, const char *name, size_t length) {
+    return strncmp(t->name, name, length) == 0 && !t->name[length];
+}
+
 /* "name", or "name:N" for device N of a target that may have several. NULL: the first target. */
 static const target *find_target(const char *name, int *ordinal) {
     size_t length = name ? strcspn(name, ":") : 0,
@@ -111,9 +115,7 @@ static const target *find_target(const char *name, int *ordinal) {
     if (numbered && (!digits || digits > 4 || name[length + 1 + digits])) return NULL;
     for (size_t i = 0; numbered && i < digits; i++) *ordinal = *ordinal * 10 + (name[length + 1 + i] - '0');
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!name || (strncmp(targets[i]->name, name, length) == 0 && !targets[i]->name[length] &&
-                      (!numbered || targets[i]->runtime)))
-            return targets[i];
+        if (!name || (is_called(targets[i], name, length) && (!numbered || targets[i]->runtime))) return targets[i];
     return NULL;
 }
 
@@ -139,6 +141,18 @@ static dlc_status start_threads(dlc_context *context, const dlc_context_options 
         context->compile_width = lib_pool_threads(context->compile_pool);
     }
     return DLC_OK;
+}
+
+static dlc_status refuse_target(const char *name, lib_error *error) {
+    char known[128] = "";
+    lib_nearest nearest = lib_nearest_to(name);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        lib_nearest_try(&nearest, targets[i]->name, strlen(targets[i]->name));
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s", i ? ", " : "", targets[i]->name,
+                 targets[i]->runtime ? " (of several devices: NAME:0, NAME:1, ...)" : "");
+    return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%.200s\"; this build has %s%s",
+                    name, known, lib_nearest_hint(&nearest));
 }
 
 static dlc_status check_options(const dlc_context_options *options, lib_error *error) {
@@ -174,17 +188,7 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_context_create: an allocator needs both allocate and release");
     int ordinal;
-    if (!find_target(options->target, &ordinal)) {
-        char known[128] = "";
-        lib_nearest nearest = lib_nearest_to(options->target);
-        for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-            lib_nearest_try(&nearest, targets[i]->name, strlen(targets[i]->name));
-        for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s", i ? ", " : "", targets[i]->name,
-                     targets[i]->runtime ? " (of several devices: NAME:0, NAME:1, ...)" : "");
-        return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%.200s\"; this build has %s%s",
-                        options->target, known, lib_nearest_hint(&nearest));
-    }
+    if (!find_target(options->target, &ordinal)) return refuse_target(options->target, error);
     return DLC_OK;
 }
 

@@ -49,15 +49,15 @@ static bool is(jit_formula_term term, double number) {
     return term.is_number && term.number == number;
 }
 
+/* x sign y; sign is + - * or /. */
+static double calculate(char sign, double x, double y) {
+    return sign == '+' ? x + y : sign == '-' ? x - y : sign == '*' ? x * y : x / y;
+}
+
 /* a sign b; sign is + - * or /. */
 static jit_formula_term combine(const reader *r, char sign, const char *name, jit_formula_term a, jit_formula_term b) {
-    const double x = a.number, y = b.number;
     if (a.is_number && b.is_number)
-        return (jit_formula_term){.is_number = true,
-                                  .number = sign == '+'   ? x + y
-                                            : sign == '-' ? x - y
-                                            : sign == '*' ? x * y
-                                                          : x / y};
+        return (jit_formula_term){.is_number = true, .number = calculate(sign, a.number, b.number)};
     if (sign == '*' && (is(a, 0) || is(b, 0))) return (jit_formula_term){.is_number = true};
     if ((sign == '+' && is(a, 0)) || (sign == '*' && is(a, 1))) return b;
     if (((sign == '+' || sign == '-') && is(b, 0)) || ((sign == '*' || sign == '/') && is(b, 1))) return a;

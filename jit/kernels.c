@@ -133,6 +133,31 @@ static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_re
     return kernel;
 }
 
+/* Lowers by the target's rules, or, if their schedule fails, by another choice of theirs. NULL: all fail, and plain loops are left, for
+ * which the schedule is empty again. */
+static tir_kernel *lower_by_target(dlc_context *context, const jit_rules *rules, lib_arena *arena, tir_region *region,
+                                   tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options) {
+    lib_error error;
+    tir_kernel *kernel = NULL;
+    if (jit_choices_seed()) kernel = jit_lower_at_random(rules, arena, region, rewritten, schedule, options);
+    if (!kernel) kernel = jit_lower_by_rules(rules, arena, region, NULL, rewritten, schedule, options, &error);
+    if (kernel) return kernel;
+    const char *change = "";
+    kernel = jit_lower_by_other_choice(rules, arena, region, rewritten, schedule, options, &change);
+    if (kernel) {
+        lib_log_write(&context->log,
+                      "dlc: region %s is scheduled with `choose %s`, since its rules' schedule fails: %s", region->name,
+                      change, error.message);
+        atomic_fetch_add_explicit(&context->refused_schedules, 1, memory_order_relaxed);
+        return kernel;
+    }
+    /* Correct results by plain loops; the failure of the rules is logged. */
+    lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
+    atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
+    tir_schedule_init(schedule, arena);
+    return NULL;
+}
+
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
                              tir_schedule *schedule, const tir_lower_options *given, const jit_own *asked,
                              const jit_host *host) {
@@ -157,24 +182,8 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
         lib_log_write(&context->log, "dlc: schedule of region %s, line %d: its choices are ignored: %s", region->name,
                       own.line, by->schedule ? "DLC_DISABLE=rules" : "the target has no rules");
     } else if (!own.text && ruled) {
-        lib_error error;
-        tir_kernel *kernel = NULL;
-        if (jit_choices_seed()) kernel = jit_lower_at_random(&rules, arena, region, rewritten, schedule, &options);
-        if (!kernel) kernel = jit_lower_by_rules(&rules, arena, region, NULL, rewritten, schedule, &options, &error);
+        tir_kernel *kernel = lower_by_target(context, &rules, arena, region, rewritten, schedule, &options);
         if (kernel) return kernel;
-        const char *change = "";
-        kernel = jit_lower_by_other_choice(&rules, arena, region, rewritten, schedule, &options, &change);
-        if (kernel) {
-            lib_log_write(&context->log,
-                          "dlc: region %s is scheduled with `choose %s`, since its rules' schedule fails: %s",
-                          region->name, change, error.message);
-            atomic_fetch_add_explicit(&context->refused_schedules, 1, memory_order_relaxed);
-            return kernel;
-        }
-        /* Correct results by plain loops; the failure of the rules is logged. */
-        lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
-        atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
-        tir_schedule_init(schedule, arena);
     }
     if (own.text) lib_text_format(&schedule->text, "%.*s\n", (int)own.length, own.text);
     schedule->first_line = own.line;
@@ -281,6 +290,11 @@ static lib_text make_entry(dlc_context *context, lib_arena *arena, const jit_ker
     return scope.error.status == DLC_OK ? entry : (lib_text){0};
 }
 
+/* May the disk keep a module of `count` kernels, the first of this region? */
+static bool may_be_stored(const dlc_context *context, int count, const jit_host *host, const lowered_region *region) {
+    return count == 1 && !host && !region->plain && jit_disk_is_on(context);
+}
+
 static dlc_status load_module(module_job *job, int first, int last, const jit_host *host, lib_arena *arena,
                               const tir_kernel *const *lowered, const lowered_region *regions) {
     jit_build *build = job->build;
@@ -305,7 +319,7 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
     }
     lib_text entry = {0};
     jit_key key = build->requests[job->request[first]].kernel->key;
-    if (status == DLC_OK && count == 1 && !host && !regions[first].plain && jit_disk_is_on(context))
+    if (status == DLC_OK && may_be_stored(context, count, host, &regions[first]))
         entry = make_entry(context, arena, kernels[0], &object);
     to->release_object(device, &object);
     if (status == DLC_OK)

@@ -420,13 +420,7 @@ static dlc_status check_value(const dlc_onnx_model *model, const char *name, con
     return jit_onnx_fail(model->context, name && !known ? DLC_NOT_FOUND : DLC_INVALID_ARGUMENT, "dlc_onnx_graph", what);
 }
 
-dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
-    static const dlc_onnx_graph_options defaults = DLC_ONNX_GRAPH_OPTIONS_INIT;
-    if (made) *made = NULL;
-    if (!model || !made)
-        return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-                             "model or the place for the graph is NULL");
-    if (!options) options = &defaults;
+static dlc_status check_graph_options(const dlc_onnx_model *model, const dlc_onnx_graph_options *options) {
     if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
         options->output_count < 0 || (options->output_count && !options->outputs) || options->value_count < 0 ||
         (options->value_count && (!options->value_names || !options->values)))
@@ -440,6 +434,17 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
                                  "options.dims has a dimension without a name, or below 0");
     for (int i = 0; i < options->value_count; i++)
         LIB_TRY(check_value(model, options->value_names[i], options->values[i]));
+    return DLC_OK;
+}
+
+dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
+    static const dlc_onnx_graph_options defaults = DLC_ONNX_GRAPH_OPTIONS_INIT;
+    if (made) *made = NULL;
+    if (!model || !made)
+        return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                             "model or the place for the graph is NULL");
+    if (!options) options = &defaults;
+    LIB_TRY(check_graph_options(model, options));
     return jit_onnx_import(model,
                            &(onnx_options){.dims = options->dims,
                                            .dim_count = options->dim_count,

@@ -253,21 +253,28 @@ bool dlc_callback_elements(dlc_callback *callback, int input, const int64_t **li
 
 /* ---- results of calls ------------------------------------------------------------------------------------------------------ */
 
+/* What is wrong with a result's shape. NULL: nothing. */
+static const char *shape_fault(int rank, const int64_t *shape) {
+    if (rank < 0 || rank > DLC_MAX_RANK || (rank && !shape))
+        return "a result has a rank below 0 or above 12, or no shape";
+    int64_t count = 1;
+    for (int d = 0; d < rank; d++)
+        if (shape[d] < 0 || __builtin_mul_overflow(count, shape[d] ? shape[d] : 1, &count) || count > INT64_C(1) << 56)
+            return "a result has a dimension below 0, or too many elements";
+    return NULL;
+}
+
 /* Result number `result`, to be given now. NULL: the arguments are wrong or it has been given already, which fails the callback. */
 static host_result *result_at(dlc_callback *callback, int result, int rank, const int64_t *shape) {
-    const char *wrong = NULL;
+    const char *wrong;
     if (!callback || !callback->given)
         wrong = "results are given by functions that compute ONNX nodes";
     else if (result < 0 || result >= callback->given->count)
         wrong = "there is no such result";
     else if (callback->given->result[result].given)
         wrong = "a result is given twice";
-    else if (rank < 0 || rank > DLC_MAX_RANK || (rank && !shape))
-        wrong = "a result has a rank below 0 or above 12, or no shape";
-    int64_t count = 1;
-    for (int d = 0; !wrong && d < rank; d++)
-        if (shape[d] < 0 || __builtin_mul_overflow(count, shape[d] ? shape[d] : 1, &count) || count > INT64_C(1) << 56)
-            wrong = "a result has a dimension below 0, or too many elements";
+    else
+        wrong = shape_fault(rank, shape);
     if (!wrong) return &callback->given->result[result];
     dlc_callback_fail(callback, DLC_INVALID_ARGUMENT, wrong);
     return NULL;

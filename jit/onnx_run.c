@@ -538,6 +538,16 @@ void jit_onnx_runner_free(dlc_onnx_runner *runner) {
     lib_release(allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
 }
 
+static dlc_status check_runner_options(dlc_context *context, const dlc_onnx_runner_options *options) {
+    if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
+        options->state_count < 0 || (options->state_count && !options->states))
+        return jit_onnx_fail(
+            context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
+            "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), a count is below 0, or "
+            "a list is NULL");
+    return DLC_OK;
+}
+
 dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
                                   dlc_onnx_runner **made) {
     static const dlc_onnx_runner_options defaults = DLC_ONNX_RUNNER_OPTIONS_INIT;
@@ -547,12 +557,7 @@ dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_o
         return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
                              "model or the place for the runner is NULL");
     if (!options) options = &defaults;
-    if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
-        options->state_count < 0 || (options->state_count && !options->states))
-        return jit_onnx_fail(
-            context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
-            "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), a count is below 0, or "
-            "a list is NULL");
+    LIB_TRY(check_runner_options(context, options));
     if (model->port_count[DLC_ONNX_INPUT] > JIT_ONNX_PORTS || model->port_count[DLC_ONNX_OUTPUT] > JIT_ONNX_PORTS)
         return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_runner_create", "more than 256 inputs or outputs");
     GRAPH_CALL(context, LIB_STACK_CALL);

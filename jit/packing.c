@@ -34,17 +34,24 @@ static int64_t run_of(const int64_t *place, int64_t count) {
     return run;
 }
 
+/* copy_row for runs of more than one element. */
+static void copy_runs(const jit_packing *packing, int64_t count, const int64_t *place, bool back, char *row,
+                      char *packed) {
+    const size_t size = packing->element;
+    const int64_t run = packing->run;
+    for (int64_t i = 0; i < count; i += run) {
+        char *a = row + (size_t)i * size, *b = packed + (size_t)place[i] * size;
+        memcpy(back ? a : b, back ? b : a, (size_t)(run < count - i ? run : count - i) * size);
+    }
+}
+
 /* Copies `count` elements from a contiguous row to their places in the packed copy (back: the reverse). If packing->run > 1, `count` is the
  * whole row. */
 static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, bool back, char *row,
                      char *packed) {
     const size_t size = packing->element;
-    const int64_t run = packing->run;
-    if (run > 1) {
-        for (int64_t i = 0; i < count; i += run) {
-            char *a = row + (size_t)i * size, *b = packed + (size_t)place[i] * size;
-            memcpy(back ? a : b, back ? b : a, (size_t)(run < count - i ? run : count - i) * size);
-        }
+    if (packing->run > 1) {
+        copy_runs(packing, count, place, back, row, packed);
         return;
     }
     switch (size) { /* memcpy of a constant size becomes a move */

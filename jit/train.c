@@ -180,12 +180,7 @@ static dlc_value value_of(dlc_training *training, int number) {
     return *value;
 }
 
-static dlc_value request_state(dlc_training *training, const void *arguments) {
-    static const dlc_parameter_options defaults = DLC_PARAMETER_OPTIONS_INIT;
-    const state_request *r = arguments;
-    dlc_trainer *trainer = training->trainer;
-    const dlc_parameter_options *options = r->options ? r->options : &defaults;
-    check_shape(training, r->call, r->name, r->rank, r->shape);
+static void check_dtype(const dlc_trainer *trainer, const state_request *r) {
     if ((unsigned)r->dtype >= DLC_DTYPE_COUNT || !lib_dtypes[r->dtype].usable)
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "%s: %s: %d is no element type", r->call, r->name,
                   (int)r->dtype);
@@ -193,6 +188,15 @@ static dlc_value request_state(dlc_training *training, const void *arguments) {
         lib_raise(trainer->arena.scope, DLC_UNSUPPORTED,
                   "%s: %s is %s: parameters are f32 or f64 (options.precision narrows what is computed with them)",
                   r->call, r->name, dlc_dtype_name(r->dtype));
+}
+
+static dlc_value request_state(dlc_training *training, const void *arguments) {
+    static const dlc_parameter_options defaults = DLC_PARAMETER_OPTIONS_INIT;
+    const state_request *r = arguments;
+    dlc_trainer *trainer = training->trainer;
+    const dlc_parameter_options *options = r->options ? r->options : &defaults;
+    check_shape(training, r->call, r->name, r->rank, r->shape);
+    check_dtype(trainer, r);
     for (int d = 0; d < r->rank; d++)
         if (r->shape[d] < 0)
             lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "%s: %s: dimension %d is %lld", r->call, r->name, d,

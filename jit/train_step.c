@@ -172,6 +172,19 @@ static void add_batch(builder *b, operands *to, bool sequences) {
     }
 }
 
+/* Makes room for the inputs of a part. Those of the batch have one axis more: raises if one has the
+ * highest rank already. */
+static void reserve_inputs(builder *b) {
+    const train_program *step = &b->trainer->step;
+    lib_arena *arena = &b->trainer->arena;
+    for (uint32_t i = 0; i < step->inputs.count; i++) {
+        if (step->inputs.data[i].rank == DLC_MAX_RANK)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+                      "dlc_trainer_create: micro_batches: %s has the highest rank already", step->inputs.data[i].name);
+        lib_vec_push(arena, &b->training.inputs, none);
+    }
+}
+
 /* The mean of the parts' losses and gradients; carried values pass through the parts in order. */
 static found batch_in_parts(builder *b, dlc_training_function *build, void *user) {
     dlc_trainer *trainer = b->trainer;
@@ -182,13 +195,7 @@ static found batch_in_parts(builder *b, dlc_training_function *build, void *user
     const uint32_t count = trainer->states.count;
     operands x = {0};
     dlc_value *sum = LIB_NEW_ARRAY(arena, dlc_value, count);
-    for (uint32_t i = 0; i < trainer->step.inputs.count; i++) {
-        if (trainer->step.inputs.data[i].rank == DLC_MAX_RANK)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
-                      "dlc_trainer_create: micro_batches: %s has the highest rank already",
-                      trainer->step.inputs.data[i].name);
-        lib_vec_push(arena, &training->inputs, none);
-    }
+    reserve_inputs(b);
     for (uint32_t s = 0; s < count; s++) lib_vec_push(arena, &training->states, none);
 
     training->graph = dlc_subgraph(b->graph);

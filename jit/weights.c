@@ -103,9 +103,13 @@ static bool may_drop(const jit_weight *weight) {
     return weight->restored || graph_bytes_of(weight->source);
 }
 
+static bool is_whole_kept(const jit_weight *weight) {
+    return weight->users || weight->stays || !may_drop(weight);
+}
+
 /* Releases unused bytes, keeping at least one copy. */
 static void trim(jit_weight *weight) {
-    bool there = weight->whole && (weight->users || weight->stays || !may_drop(weight));
+    bool there = weight->whole && is_whole_kept(weight);
     for (const jit_packed *p = weight->packed; p; p = p->next) there = there || (p->users && is_complete(weight, p));
     for (jit_packed **at = &weight->packed, *p; (p = *at);) {
         const bool only = !there && is_complete(weight, p);
@@ -117,7 +121,7 @@ static void trim(jit_weight *weight) {
         *at = p->next;
         free_packed(weight->context, p);
     }
-    if (there && weight->whole && !weight->users && !weight->stays && may_drop(weight)) drop_whole(weight);
+    if (there && weight->whole && !is_whole_kept(weight)) drop_whole(weight);
 }
 
 static const jit_packed *complete_copy(const jit_weight *weight) {

@@ -119,6 +119,13 @@ static uint64_t beyond(float_format format, uint64_t sign) {
     return format.end == END_NONE ? sign_bit(format) : sign | (greatest_bits(format) + 1);
 }
 
+/* value / 2^shift, rounded to nearest even. */
+static uint64_t shift_rounded(uint64_t value, int shift) {
+    uint64_t rounded = value >> shift;
+    uint64_t rest = value & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
+    return rest > half || (rest == half && (rounded & 1)) ? rounded + 1 : rounded;
+}
+
 /* Converts bits of a wider format, which has infinities, to a narrower one: one rounding, to nearest even. */
 static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
@@ -142,9 +149,7 @@ static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     }
     if (exponent >= 1 << to.exponent) return beyond(to, sign);
     if (shift > from.mantissa + 1) return to.end == END_NONE ? 0 : sign;
-    uint64_t rounded = significand >> shift;
-    uint64_t rest = significand & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
-    if (rest > half || (rest == half && (rounded & 1))) rounded++;
+    uint64_t rounded = shift_rounded(significand, shift);
     /* The implicit bit of `rounded` adds one to the exponent field; so does a carry; without the bit the result is subnormal.
      */
     rounded += (uint64_t)(exponent - 1) << to.mantissa;

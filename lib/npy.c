@@ -109,37 +109,59 @@ static void set_type(lib_arena *arena, lib_stored *stored, const char *descr) {
     stored->fault = lib_arena_format(arena, "its elements are '%.40s', which is no supported element type", descr);
 }
 
+/* False: the elements are records, and the rest of the header is not read. */
+static bool read_type(npy_reader *r, lib_stored *stored) {
+    skip_space(r);
+    if (r->at < r->end && *r->at == '[') {
+        stored->fault = "its elements are records, which libdlc does not have";
+        return false;
+    }
+    set_type(r->arena, stored, read_string(r));
+    return true;
+}
+
+static void read_order(npy_reader *r, lib_stored *stored) {
+    stored->fortran = accept_word(r, "True");
+    if (!stored->fortran && !accept_word(r, "False")) expected(r, "True or False");
+}
+
+/* The keys that were read. */
+typedef struct npy_keys {
+    bool descr, order, shape;
+} npy_keys;
+
+/* Reads the value of a key, which may be there once. False: the rest of the header is not read. */
+static bool read_value(npy_reader *r, const char *key, npy_keys *seen, lib_stored *stored) {
+    if (strcmp(key, "descr") == 0 && !seen->descr) {
+        seen->descr = true;
+        return read_type(r, stored);
+    }
+    if (strcmp(key, "fortran_order") == 0 && !seen->order) {
+        seen->order = true;
+        read_order(r, stored);
+    } else if (strcmp(key, "shape") == 0 && !seen->shape) {
+        seen->shape = true;
+        read_shape(r, stored);
+    } else {
+        lib_raise(r->arena->scope, DLC_PARSE_ERROR, ".npy header: unexpected key '%.40s'", key);
+    }
+    return true;
+}
+
 void lib_npy_header(lib_arena *arena, const unsigned char *header, size_t size, lib_stored *stored) {
     size_t start = header[6] == 1 ? 10 : 12;
     npy_reader r = {arena, (const char *)header + start, (const char *)header + size};
-    bool descr = false, order = false, shape = false;
+    npy_keys seen = {false, false, false};
     if (!accept(&r, '{')) expected(&r, "a dictionary");
     while (!accept(&r, '}')) {
         const char *key = read_string(&r);
         if (!accept(&r, ':')) expected(&r, "':'");
-        if (strcmp(key, "descr") == 0 && !descr) {
-            descr = true;
-            skip_space(&r);
-            if (r.at < r.end && *r.at == '[') {
-                stored->fault = "its elements are records, which libdlc does not have";
-                return;
-            }
-            set_type(arena, stored, read_string(&r));
-        } else if (strcmp(key, "fortran_order") == 0 && !order) {
-            order = true;
-            stored->fortran = accept_word(&r, "True");
-            if (!stored->fortran && !accept_word(&r, "False")) expected(&r, "True or False");
-        } else if (strcmp(key, "shape") == 0 && !shape) {
-            shape = true;
-            read_shape(&r, stored);
-        } else {
-            lib_raise(arena->scope, DLC_PARSE_ERROR, ".npy header: unexpected key '%.40s'", key);
-        }
+        if (!read_value(&r, key, &seen, stored)) return;
         if (accept(&r, ',')) continue;
         if (!accept(&r, '}')) expected(&r, "',' or '}'");
         break;
     }
-    if (!descr || !order || !shape)
+    if (!seen.descr || !seen.order || !seen.shape)
         lib_raise(arena->scope, DLC_PARSE_ERROR, ".npy header: expected the keys descr, fortran_order and shape");
     skip_space(&r);
     if (r.at != r.end) expected(&r, "the end of the header");

@@ -160,6 +160,14 @@ static void read_shape(json_reader *r, lib_stored *stored) {
     stored->rank = 0;
 }
 
+/* Does the tensor have as many bytes as its shape and type need? */
+static bool has_needed_size(lib_stored *stored) {
+    DLTensor tensor = {.ndim = stored->rank, .shape = stored->shape, .dtype = lib_dtype_to_dlpack(stored->dtype)};
+    int64_t count;
+    return lib_tensor_count(&tensor, &count) && lib_tensor_bytes(&tensor) == stored->size &&
+           fills_bytes(&tensor, count);
+}
+
 static void read_tensor(json_reader *r, lib_tensor_file *file, const char *name, size_t data) {
     lib_stored stored = {.name = name};
     int64_t begin = 0, end = 0;
@@ -191,10 +199,7 @@ static void read_tensor(json_reader *r, lib_tensor_file *file, const char *name,
         malformed(r->arena, name, "its data_offsets lie beyond the end of the file");
     stored.bytes = file->image + data + begin;
     stored.size = (size_t)(end - begin);
-    DLTensor tensor = {.ndim = stored.rank, .shape = stored.shape, .dtype = lib_dtype_to_dlpack(stored.dtype)};
-    int64_t count;
-    if (!stored.fault && (!lib_tensor_count(&tensor, &count) || lib_tensor_bytes(&tensor) != stored.size ||
-                          !fills_bytes(&tensor, count)))
+    if (!stored.fault && !has_needed_size(&stored))
         malformed(r->arena, name, "shape, dtype and data_offsets do not agree on its bytes");
     lib_vec_push(r->arena, &file->tensors, stored);
 }

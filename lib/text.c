@@ -125,6 +125,16 @@ static char small_letter(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+static int lesser(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Are the last two of a's first `i` letters those of b's first `j`, swapped? */
+static bool are_swapped(const char *a, int i, const char *b, int j) {
+    return i > 1 && j > 1 && small_letter(a[i - 1]) == small_letter(b[j - 2]) &&
+           small_letter(b[j - 1]) == small_letter(a[i - 2]);
+}
+
 /* Edits from a to b, words of at most LIB_WORD_MAX characters, if fewer than `limit`; else `limit`. Only the diagonals of the
  * dynamic-programming table that `limit` can reach are computed. */
 static int edits_between(const char *a, int a_length, const char *b, int b_length, int limit) {
@@ -133,18 +143,15 @@ static int edits_between(const char *a, int a_length, const char *b, int b_lengt
     for (int j = 0; j <= b_length; j++) rows[0][j] = j;
     for (int i = 1; i <= a_length; i++) {
         int *row = rows[i % 3], *above = rows[(i + 2) % 3], *second = rows[(i + 1) % 3], least = limit;
-        int first = i > limit ? i - limit : 1, last = i + limit < b_length ? i + limit : b_length;
+        int first = i > limit ? i - limit : 1, last = lesser(i + limit, b_length);
         row[first - 1] = first == 1 ? i : limit;
         for (int j = first; j <= last; j++) {
-            char x = small_letter(a[i - 1]), y = small_letter(b[j - 1]);
-            int edits = above[j - 1] + (x != y);
-            if (row[j - 1] + 1 < edits) edits = row[j - 1] + 1;
-            if (j < i + limit && above[j] + 1 < edits) edits = above[j] + 1; /* else outside the row above */
-            if (i > 1 && j > 1 && x == small_letter(b[j - 2]) && y == small_letter(a[i - 2]) &&
-                second[j - 2] + 1 < edits)
-                edits = second[j - 2] + 1;
-            row[j] = edits < limit ? edits : limit;
-            if (row[j] < least) least = row[j];
+            int edits = above[j - 1] + (small_letter(a[i - 1]) != small_letter(b[j - 1]));
+            edits = lesser(edits, row[j - 1] + 1);
+            if (j < i + limit) edits = lesser(edits, above[j] + 1); /* else outside the row above */
+            if (are_swapped(a, i, b, j)) edits = lesser(edits, second[j - 2] + 1);
+            row[j] = lesser(edits, limit);
+            least = lesser(least, row[j]);
         }
         if (least == limit) return limit;
     }
@@ -235,14 +242,15 @@ void lib_text_float(lib_text *text, double value, dlc_dtype dtype) {
 
 /* ---- UTF-8 -------------------------------------------------------------------------------------- */
 
+/* Bytes of a character with this first byte; 0: there is none. */
+static size_t length_of_lead(unsigned char c) {
+    return c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+}
+
 /* Unicode 15, table 3-7. */
 size_t lib_utf8_length(const unsigned char *at, size_t size) {
     unsigned char c = at[0];
-    size_t length = c < 0x80                ? 1
-                    : c >= 0xc2 && c < 0xe0 ? 2
-                    : c >= 0xe0 && c < 0xf0 ? 3
-                    : c >= 0xf0 && c < 0xf5 ? 4
-                                            : 0;
+    size_t length = length_of_lead(c);
     if (length > size) return 0;
     for (size_t i = 1; i < length; i++)
         if ((at[i] & 0xc0) != 0x80) return 0;
@@ -328,6 +336,10 @@ static void scan_hex(lib_lexer *lexer) {
     lexer->number = (double)lexer->integer;
 }
 
+static void skip_digits(lib_lexer *lexer) {
+    while (is_digit(peek(lexer, 0))) lexer->at++;
+}
+
 static void scan_decimal(lib_lexer *lexer, bool negative) {
     const char *from = lexer->at;
     uint64_t value = 0;
@@ -338,13 +350,15 @@ static void scan_decimal(lib_lexer *lexer, bool negative) {
                !__builtin_add_overflow(value, (uint64_t)(*lexer->at - '0'), &value);
     if (peek(lexer, 0) == '.' && is_digit(peek(lexer, 1))) {
         kind = LIB_FLOAT;
-        for (lexer->at++; is_digit(peek(lexer, 0));) lexer->at++;
+        lexer->at++;
+        skip_digits(lexer);
     }
     if (peek(lexer, 0) == 'e' || peek(lexer, 0) == 'E') {
         size_t sign = peek(lexer, 1) == '+' || peek(lexer, 1) == '-';
         if (!is_digit(peek(lexer, 1 + sign))) lib_lexer_raise(lexer, "exponent without digits");
         kind = LIB_FLOAT;
-        for (lexer->at += 1 + sign; is_digit(peek(lexer, 0));) lexer->at++;
+        lexer->at += 1 + sign;
+        skip_digits(lexer);
     }
     /* 2^63 is an integer only after '-', and is already negated: negation wraps. */
     if (kind == LIB_INTEGER && (!fits || value > (uint64_t)INT64_MAX + negative))

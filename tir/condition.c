@@ -44,6 +44,23 @@ static bool has_position(const tir_pool *pool, tir_expr e, int depth) {
     return false;
 }
 
+static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out);
+
+/* take_apart of a cast. */
+static bool take_cast_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
+    const tir_dtype dtype = tir_dtype_of(pool, e);
+    const tir_expr from = tir_operand(pool, e, 0);
+    mixed inner;
+    if (tir_dtype_of(pool, from) == TIR_INDEX) {
+        out->index = from;
+        return fits(tir_range(pool, from), dtype);
+    }
+    if (depth == 0 || !is_integer(tir_dtype_of(pool, from)) || !take_apart(pool, from, depth - 1, &inner)) return false;
+    out->index = inner.index; /* an index without data must not wrap before the conversion */
+    return !inner.data && fits(tir_range(pool, inner.index), tir_dtype_of(pool, from)) &&
+           fits(tir_range(pool, inner.index), dtype);
+}
+
 /* Splits a value into *out; false: it has not the form of `mixed`. */
 static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
     const tir_node node = *tir_get(pool, e);
@@ -56,19 +73,7 @@ static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
             out->data = e;
         return true;
     }
-    if (node.op == TIR_CAST) {
-        const tir_expr from = tir_operand(pool, e, 0);
-        mixed inner;
-        if (tir_dtype_of(pool, from) == TIR_INDEX) {
-            out->index = from;
-            return fits(tir_range(pool, from), node.dtype);
-        }
-        if (depth == 0 || !is_integer(tir_dtype_of(pool, from)) || !take_apart(pool, from, depth - 1, &inner))
-            return false;
-        out->index = inner.index; /* an index without data must not wrap before the conversion */
-        return !inner.data && fits(tir_range(pool, inner.index), tir_dtype_of(pool, from)) &&
-               fits(tir_range(pool, inner.index), node.dtype);
-    }
+    if (node.op == TIR_CAST) return take_cast_apart(pool, e, depth, out);
     if ((node.op != TIR_ADD && node.op != TIR_SUB) || depth == 0) return false;
     mixed a, b;
     if (!take_apart(pool, tir_operand(pool, e, 0), depth - 1, &a) ||
@@ -80,6 +85,12 @@ static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
                 : node.op == TIR_SUB ? tir_unary(pool, TIR_NEG, b.data)
                                      : b.data;
     return true;
+}
+
+/* Interval of the least (else the greatest) of two values. */
+static tir_interval interval_of_extreme(bool min, tir_interval a, tir_interval b) {
+    return (tir_interval){(min ? a.low < b.low : a.low > b.low) ? a.low : b.low,
+                          (min ? a.high < b.high : a.high > b.high) ? a.high : b.high};
 }
 
 /* Interval of an integer value. */
@@ -97,9 +108,7 @@ static tir_interval interval_of(tir_pool *pool, tir_expr e, int depth) {
         !(is_unsigned(node.dtype) && all.high == INT64_MAX)) {
         const tir_interval a = interval_of(pool, tir_operand(pool, e, 0), depth - 1),
                            b = interval_of(pool, tir_operand(pool, e, 1), depth - 1);
-        const bool min = node.op == TIR_MIN;
-        return (tir_interval){(min ? a.low < b.low : a.low > b.low) ? a.low : b.low,
-                              (min ? a.high < b.high : a.high > b.high) ? a.high : b.high};
+        return interval_of_extreme(node.op == TIR_MIN, a, b);
     }
     return all;
 }
@@ -142,6 +151,12 @@ static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     return above ? tir_le(pool, sum.index, room) : tir_le(pool, room, sum.index);
 }
 
+/* Does the sum of an index in this range and a value of the dtype wrap once at most? */
+static bool wraps_once_at_most(tir_interval index, tir_dtype dtype) {
+    return index.low > -FAR && index.high < FAR && index.low >= -range_of(dtype).high &&
+           index.high <= range_of(dtype).high;
+}
+
 /* left op right (LT or LE) as a comparison of indices; 0: not exactly one side contains data, or a sum that wraps could make it true. */
 static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right) {
     const tir_dtype dtype = tir_dtype_of(pool, left);
@@ -153,10 +168,7 @@ static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right
     const tir_expr plain = on_the_right ? a.index : b.index, difference = tir_sub(pool, plain, sum.index);
     const tir_interval other = tir_range(pool, plain), range = tir_range(pool, difference);
     if (!fits(other, dtype) || range.low <= -FAR || range.high >= FAR) return 0;
-    const tir_interval index = tir_range(pool, sum.index);
-    if (index.low <= -FAR || index.high >= FAR || index.low < -range_of(dtype).high ||
-        index.high > range_of(dtype).high)
-        return 0; /* ensures that it wraps once at most */
+    if (!wraps_once_at_most(tir_range(pool, sum.index), dtype)) return 0;
     const wrapping wrap = wraps(pool, sum, other, on_the_right);
     if (wrap == WRAPS_TO_TRUE) return 0;
     /* clamp the data to the range in which it affects the comparison */

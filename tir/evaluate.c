@@ -210,6 +210,24 @@ static bool is_parallel(const tir_stage *stage, int axis) {
     return stage->index[axis] == stage->axis[axis].var;
 }
 
+/* The update at the bound point of the axes of updates. own_extent: extents of the slice. */
+static void update_slice(evaluation *ev, const tir_stage *stage, const stage_code *code, entry *slice,
+                         const int64_t *own_extent) {
+    int64_t own[DLC_MAX_RANK];
+    uint64_t old[TIR_MAX_STATE], next[TIR_MAX_STATE];
+    bool inside = true;
+    if (stage->predicate && !evaluate_code(ev, &code->predicate, NULL, stage->fold)) return;
+    for (int d = 0; d < stage->space; d++) {
+        own[d] = is_parallel(stage, d) ? 0 : (int64_t)evaluate_code(ev, &code->index[d], NULL, stage->fold);
+        inside = inside && own[d] >= 0 && own[d] < own_extent[d];
+    }
+    if (!inside) return;
+    const int64_t at = number_of(stage->space, own_extent, own);
+    for (int c = 0; c < stage->count; c++) old[c] = slice->slice[c][at];
+    for (int c = 0; c < stage->count; c++) next[c] = evaluate_code(ev, &code->value[c], old, stage->fold);
+    for (int c = 0; c < stage->count; c++) slice->slice[c][at] = next[c];
+}
+
 /* Initial values, then all updates, of the points that share the parallel coordinates of `point`. */
 static void scatter_slice(evaluation *ev, const tir_stage *stage, const stage_code *code, entry *slice,
                           int64_t *point) {
@@ -225,19 +243,8 @@ static void scatter_slice(evaluation *ev, const tir_stage *stage, const stage_co
     }
     if (volume(ev, stage->reduce, extent) == 0) return;
     do {
-        uint64_t old[TIR_MAX_STATE], next[TIR_MAX_STATE];
-        bool inside = true;
         for (int i = 0; i < stage->reduce; i++) bind(ev, &stage->axis[stage->space + i], update[i]);
-        if (stage->predicate && !evaluate_code(ev, &code->predicate, NULL, stage->fold)) continue;
-        for (int d = 0; d < stage->space; d++) {
-            own[d] = is_parallel(stage, d) ? 0 : (int64_t)evaluate_code(ev, &code->index[d], NULL, stage->fold);
-            inside = inside && own[d] >= 0 && own[d] < own_extent[d];
-        }
-        if (!inside) continue;
-        const int64_t at = number_of(stage->space, own_extent, own);
-        for (int c = 0; c < stage->count; c++) old[c] = slice->slice[c][at];
-        for (int c = 0; c < stage->count; c++) next[c] = evaluate_code(ev, &code->value[c], old, stage->fold);
-        for (int c = 0; c < stage->count; c++) slice->slice[c][at] = next[c];
+        update_slice(ev, stage, code, slice, own_extent);
     } while (next_point(stage->reduce, extent, update));
 }
 

@@ -53,6 +53,18 @@ static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int c
 
 /* ---- casts */
 
+/* Does the float dtype `to` represent all values of `from`, a float or an integer? */
+static bool embeds_in_float(tir_dtype from, tir_dtype to) {
+    char a = lib_dtypes[from].class_;
+    unsigned bits = lib_dtypes[from].bits;
+    lib_float_info wide = lib_float_of((dlc_dtype)to);
+    if (a != 'f') /* integers below 2^digits, and within range */
+        return bits - (a == 'i') <= (unsigned)wide.digits && (int)bits <= wide.highest;
+    lib_float_info x = lib_float_of((dlc_dtype)from);
+    return x.digits <= wide.digits && x.highest <= wide.highest && x.infinite <= wide.infinite &&
+           x.signed_zero <= wide.signed_zero && x.lowest - x.digits >= wide.lowest - wide.digits;
+}
+
 bool tir_embeds(tir_dtype from, tir_dtype to) {
     if (from == to) return true;
     if (from >= DLC_DTYPE_COUNT) return to == DLC_I64;
@@ -60,14 +72,7 @@ bool tir_embeds(tir_dtype from, tir_dtype to) {
     unsigned bits = lib_dtypes[from].bits, room = to == TIR_INDEX ? 64u : lib_dtypes[to].bits;
     if (a == 'b') return b != 'b';
     if (a == 'f' && b != 'f') return false;
-    if (b == 'f') {
-        lib_float_info wide = lib_float_of((dlc_dtype)to);
-        if (a != 'f') /* integers below 2^digits, and within range */
-            return bits - (a == 'i') <= (unsigned)wide.digits && (int)bits <= wide.highest;
-        lib_float_info x = lib_float_of((dlc_dtype)from);
-        return x.digits <= wide.digits && x.highest <= wide.highest && x.infinite <= wide.infinite &&
-               x.signed_zero <= wide.signed_zero && x.lowest - x.digits >= wide.lowest - wide.digits;
-    }
+    if (b == 'f') return embeds_in_float(from, to);
     if (b == 'b') return false;
     return a == b ? room >= bits : a == 'u' && room > bits;
 }
@@ -90,6 +95,18 @@ static tir_expr without_bound(tir_pool *pool, tir_dtype to, tir_expr a) {
     return 0;
 }
 
+/* Does a cast to the dtype keep the value of x? */
+static bool cast_is_exact(tir_pool *pool, tir_dtype to, tir_expr x) {
+    tir_dtype from = tir_dtype_of(pool, x);
+    if (from == TIR_INDEX && is_integer(to) && lib_dtypes[to].bits < 64) {
+        bool is_signed = lib_dtypes[to].class_ == 'i';
+        int64_t span = INT64_C(1) << lib_dtypes[to].bits, low = is_signed ? -span / 2 : 0;
+        tir_interval range = tir_facts_of(pool, x).range;
+        return range.low >= low && range.high < low + span;
+    }
+    return tir_embeds(from, to);
+}
+
 static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     tir_dtype from = tir_dtype_of(pool, a);
     if (from == to) return a;
@@ -100,13 +117,7 @@ static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     if (tir_op_of(pool, a) == TIR_CAST) {
         tir_expr x = tir_operand(pool, a, 0);
         tir_dtype inner = tir_dtype_of(pool, x);
-        bool exact = tir_embeds(inner, from);
-        if (inner == TIR_INDEX && is_integer(from) && lib_dtypes[from].bits < 64) {
-            bool is_signed = lib_dtypes[from].class_ == 'i';
-            int64_t span = INT64_C(1) << lib_dtypes[from].bits, low = is_signed ? -span / 2 : 0;
-            tir_interval range = tir_facts_of(pool, x).range;
-            exact = range.low >= low && range.high < low + span;
-        }
+        bool exact = cast_is_exact(pool, from, x);
         if (exact && to == inner) return x;
         /* integer via float to integer saturates where the direct cast wraps; all other casts join */
         bool detour = !is_float(inner) && is_float(from) && !is_float(to);
@@ -210,10 +221,18 @@ static tir_expr fold_float(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr 
 
 #define INDEX_SAFE (TIR_UNBOUNDED_HIGH / 2)
 
+/* Range of an integer dtype; those of 64 bits are cut to INDEX_SAFE. */
+static tir_interval range_of(tir_dtype dtype) {
+    int bits = lib_dtypes[dtype].bits;
+    bool is_signed = lib_dtypes[dtype].class_ == 'i';
+    int64_t high = bits > 62 ? INDEX_SAFE : ((int64_t)1 << (bits - is_signed)) - 1;
+    int64_t low = !is_signed ? 0 : bits > 62 ? -INDEX_SAFE : -high - 1;
+    return (tir_interval){low, high};
+}
+
 /* The index expression equal to an integer value of casts, constants and sums that cannot wrap. 0: none. */
 static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
     const tir_node node = *tir_get(pool, e);
-    int bits = lib_dtypes[node.dtype].bits;
     tir_expr index = 0;
     int64_t value;
     if (node.op == TIR_CAST && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX) {
@@ -226,11 +245,8 @@ static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
         if (a && b) index = tir_binary(pool, node.op, a, b);
     }
     if (!index) return 0;
-    bool is_signed = lib_dtypes[node.dtype].class_ == 'i';
-    int64_t high = bits > 62 ? INDEX_SAFE : ((int64_t)1 << (bits - is_signed)) - 1;
-    int64_t low = !is_signed ? 0 : bits > 62 ? -INDEX_SAFE : -high - 1;
-    tir_interval range = tir_facts_of(pool, index).range;
-    return range.low >= low && range.high <= high ? index : 0;
+    tir_interval all = range_of(node.dtype), range = tir_facts_of(pool, index).range;
+    return range.low >= all.low && range.high <= all.high ? index : 0;
 }
 
 /* A comparison of positions as one of indices, which can be decided and solved for loop bounds; 0: it cannot become one. */
@@ -264,6 +280,11 @@ static tir_expr fold_integer(tir_pool *pool, tir_op op, tir_dtype dtype, tir_exp
     }
 }
 
+static bool are_complements(const tir_pool *pool, tir_expr a, tir_expr b) {
+    return (tir_op_of(pool, a) == TIR_NOT && tir_operand(pool, a, 0) == b) ||
+           (tir_op_of(pool, b) == TIR_NOT && tir_operand(pool, b, 0) == a);
+}
+
 /* Rules for bool: x == true is x, x == false is not x; and, or with a complement are constant. */
 static tir_expr fold_bool(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     if (tir_ops[op].flags & TIR_COMPARES) {
@@ -272,9 +293,7 @@ static tir_expr fold_bool(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
         return (value != 0) == (op == TIR_EQ) ? a : tir_unary(pool, TIR_NOT, a);
     }
     if (op != TIR_AND && op != TIR_OR) return 0;
-    bool complement = (tir_op_of(pool, a) == TIR_NOT && tir_operand(pool, a, 0) == b) ||
-                      (tir_op_of(pool, b) == TIR_NOT && tir_operand(pool, b, 0) == a);
-    if (complement) return tir_bool(pool, op == TIR_OR);
+    if (are_complements(pool, a, b)) return tir_bool(pool, op == TIR_OR);
     for (int side = 0; side < 2; side++) { /* a and (a and b) */
         tir_expr x = side ? b : a, y = side ? a : b;
         if (tir_op_of(pool, x) == op && (tir_operand(pool, x, 0) == y || tir_operand(pool, x, 1) == y)) return x;

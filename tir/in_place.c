@@ -145,6 +145,15 @@ const char *tir_region_kept_flaw(const tir_region *region, int stage, int root) 
     return NULL;
 }
 
+/* Does any expression read the tensor, other than as the stage's initial value? */
+static bool is_read_otherwise(const tir_region *region, uint32_t tensor, const tir_stage *stage) {
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *reader = &region->stages.data[s];
+        if (!reader->removed && search_stage(region, reader, tensor, reader != stage).loads) return true;
+    }
+    return false;
+}
+
 int tir_region_updated_input(const tir_region *region, int output) {
     uint32_t y = argument_tensor(region, region->inputs + output);
     if (y == region->tensors.count || region->tensors.data[y].stage < 0) return -1;
@@ -156,10 +165,7 @@ int tir_region_updated_input(const tir_region *region, int output) {
     if (region->tensors.data[x].argument < 0 || region->tensors.data[x].stage >= 0 || !alike(region, x, y)) return -1;
     for (int d = 0; d < stage->space; d++)
         if (tir_operand(region->pool, stage->initial[0], d) != stage->axis[d].var) return -1;
-    for (uint32_t s = 0; s < region->stages.count; s++) {
-        const tir_stage *reader = &region->stages.data[s];
-        if (!reader->removed && search_stage(region, reader, x, reader != stage).loads) return -1;
-    }
+    if (is_read_otherwise(region, x, stage)) return -1;
     return region->tensors.data[x].argument;
 }
 

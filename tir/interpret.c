@@ -198,26 +198,32 @@ static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instr
     return poison;
 }
 
+/* The part of note_write for tasks of a phase. */
+static void note_task_write(frame *f, const buffer *b, cell *c, const tir_step *step) {
+    if (same_time(c->writer, f->tag) && c->writer != f->tag)
+        fail_cell(f, b, step->index, "race: two tasks of the phase write");
+    if (same_time(c->reader, f->tag) && c->reader != f->tag)
+        fail_cell(f, b, step->index, "race: a task of the phase writes what another one reads,");
+    c->writer = f->tag;
+}
+
+/* The part of note_write for iterations of a vec loop. */
+static void note_lane_write(frame *f, const buffer *b, cell *c, const tir_step *step) {
+    uint64_t mine = f->lane | (step->reduction ? LANE_REDUCTION : 0);
+    if (lanes_conflict(c->lane_writer, mine) || lanes_conflict(c->lane_reader, mine))
+        fail_cell(f, b, step->index, "vec loop: two iterations touch and one writes");
+    c->lane_writer = join_lanes(c->lane_writer, mine);
+}
+
 static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step *step, bool poison) {
     const space *s = &f->spaces.data[b->space];
     if (!s->cells) return;
     cell *c = s->cells + (element_of(b, offset) - s->low) / s->unit;
     for (int64_t n = b->size / s->unit; n > 0; n--, c++) {
-        if (s->shared) {
-            if (same_time(c->writer, f->tag) && c->writer != f->tag)
-                fail_cell(f, b, step->index, "race: two tasks of the phase write");
-            if (same_time(c->reader, f->tag) && c->reader != f->tag)
-                fail_cell(f, b, step->index, "race: a task of the phase writes what another one reads,");
-            c->writer = f->tag;
-        }
+        if (s->shared) note_task_write(f, b, c, step);
         const char *flaw = note_thread(f, b, c, true);
         if (flaw) fail_cell(f, b, step->index, flaw);
-        if (f->lane) {
-            uint64_t mine = f->lane | (step->reduction ? LANE_REDUCTION : 0);
-            if (lanes_conflict(c->lane_writer, mine) || lanes_conflict(c->lane_reader, mine))
-                fail_cell(f, b, step->index, "vec loop: two iterations touch and one writes");
-            c->lane_writer = join_lanes(c->lane_writer, mine);
-        }
+        if (f->lane) note_lane_write(f, b, c, step);
         if (f->options->stored_once && c->owner && b->info->scope == TIR_SCOPE_ARG && !b->info->read)
             fail_cell(f, b, step->index, "stored before:");
         c->owner = poison ? 0 : (uint32_t)(b->info - f->kernel->buffers.data) + 1;
@@ -444,23 +450,17 @@ static bool begin_group(frame *f) {
     return true;
 }
 
-static void run_loop(frame *f, const tir_step *step) {
-    if (step->threads) {
-        run_threads(f, step);
-        return;
-    }
-    if (step->taints && (f->taint[step->first] | f->taint[step->second])) fail(f, "a bound of a loop is poison");
-    const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
-    const tir_loop_kind kind = step->stmt->for_.loop;
-    const bool vec = kind == TIR_VEC || kind == TIR_LANES,
-               reverse = (vec || kind == TIR_ROWS) && f->options->reverse_lanes;
+/* The run to which the lanes of a loop belong; 0: they are not checked, or the loop is inside of a lane. */
+static uint64_t begin_lanes(frame *f, bool vec, int64_t extent) {
     const bool outermost = vec && f->options->check && f->lane == 0 && extent > 1 && extent < (int64_t)LANE_MANY;
-    const bool group = kind == TIR_ROWS && begin_group(f);
-    const uint64_t run = vec && f->group ? f->group : outermost ? ++f->lane_runs << 32 : 0;
-    const uint64_t first = f->group ? f->grouped : 0;
-    const int64_t trips = extent > 0 ? (extent - 1) / step->stmt->for_.step + 1 : 0;
-    if (lib_is_raised(f->options->cancel))
-        lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
+    return vec && f->group ? f->group : outermost ? ++f->lane_runs << 32 : 0;
+}
+
+/* run: of its lanes, the first of which is number `first`, or 0 (begin_lanes) */
+static void run_iterations(frame *f, const tir_step *step, int64_t trips, uint64_t run, uint64_t first) {
+    const int64_t lower = (int64_t)f->values[step->first];
+    const tir_loop_kind kind = step->stmt->for_.loop;
+    const bool reverse = (kind == TIR_VEC || kind == TIR_LANES || kind == TIR_ROWS) && f->options->reverse_lanes;
     for (int64_t i = 0; i < trips; i++) {
         int64_t at = reverse ? trips - 1 - i : i;
         if (run) f->lane = run | (first + (uint64_t)at);
@@ -470,6 +470,24 @@ static void run_loop(frame *f, const tir_step *step) {
         run_steps(f, step->body);
         if (step->poll && (i + 1) % step->poll == 0 && i + 1 < trips) poll(f);
     }
+}
+
+static void run_loop(frame *f, const tir_step *step) {
+    if (step->threads) {
+        run_threads(f, step);
+        return;
+    }
+    if (step->taints && (f->taint[step->first] | f->taint[step->second])) fail(f, "a bound of a loop is poison");
+    const int64_t extent = (int64_t)f->values[step->second];
+    const tir_loop_kind kind = step->stmt->for_.loop;
+    const bool vec = kind == TIR_VEC || kind == TIR_LANES;
+    const bool group = kind == TIR_ROWS && begin_group(f);
+    const uint64_t run = begin_lanes(f, vec, extent);
+    const uint64_t first = f->group ? f->grouped : 0;
+    const int64_t trips = extent > 0 ? (extent - 1) / step->stmt->for_.step + 1 : 0;
+    if (lib_is_raised(f->options->cancel))
+        lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
+    run_iterations(f, step, trips, run, first);
     if (run) f->lane = 0;
     if (run && f->group) f->grouped = first + (uint64_t)trips;
     if (group) f->group = 0;

@@ -202,6 +202,21 @@ static void print_input(printer *p, uint32_t id) {
     lib_text_add(p->text, "]\n");
 }
 
+/* In the order of the arguments. */
+static void print_inputs(printer *p) {
+    const tir_region *region = p->region;
+    for (int argument = 0; argument < region->inputs; argument++)
+        for (uint32_t i = 0; i < region->tensors.count; i++)
+            if (region->tensors.data[i].argument == argument) print_input(p, i);
+}
+
+static void print_outputs(printer *p) {
+    const tir_region *region = p->region;
+    for (int argument = region->inputs; argument < region->inputs + region->outputs; argument++)
+        for (uint32_t i = 0; i < region->tensors.count; i++)
+            if (region->tensors.data[i].argument == argument) lib_text_format(p->text, "output %s\n", p->tensors[i]);
+}
+
 void tir_region_print(lib_text *text, const tir_region *region) {
     printer p = {.text = text, .arena = text->arena, .region = region, .pool = *region->pool};
     p.pool.variables.data = lib_arena_copy(p.arena, region->pool->variables.data,
@@ -215,9 +230,7 @@ void tir_region_print(lib_text *text, const tir_region *region) {
     if (region->excess_precision) lib_text_add(text, " excess");
     if (region->params.count) print_params(&p);
     lib_text_add(text, "\n");
-    for (int argument = 0; argument < region->inputs; argument++)
-        for (uint32_t i = 0; i < region->tensors.count; i++)
-            if (region->tensors.data[i].argument == argument) print_input(&p, i);
+    print_inputs(&p);
     for (uint32_t i = 0; i < region->stages.count; i++)
         if (!region->stages.data[i].removed) print_stage(&p, &region->stages.data[i]);
     for (uint32_t i = 0; i < region->stages.count; i++)
@@ -225,9 +238,7 @@ void tir_region_print(lib_text *text, const tir_region *region) {
             print_next(&p, &region->stages.data[i]);
     for (uint32_t i = 0; i < region->tensors.count; i++)
         if (!is_removed(region, &region->tensors.data[i])) print_tensor(&p, i);
-    for (int argument = region->inputs; argument < region->inputs + region->outputs; argument++)
-        for (uint32_t i = 0; i < region->tensors.count; i++)
-            if (region->tensors.data[i].argument == argument) lib_text_format(text, "output %s\n", p.tensors[i]);
+    print_outputs(&p);
 }
 
 /* ---- parsing */

@@ -126,6 +126,19 @@ static void check_extent(verifier *v, tir_expr extent) {
 
 /* ---- tensors */
 
+static void check_argument(const verifier *v, uint32_t id) {
+    const tir_tensor *t = &v->region->tensors.data[id];
+    require(v, t->stage >= 0 || (t->argument >= 0 && t->argument < v->region->inputs && !t->output),
+            "R4: a tensor without a stage is an input");
+    require(v,
+            t->stage < 0 ||
+                (t->output ? t->argument >= v->region->inputs && t->argument < v->region->inputs + v->region->outputs
+                           : t->argument < 0),
+            "R4: argument position of an output or internal tensor");
+    for (uint32_t i = 0; i < id && t->argument >= 0; i++)
+        require(v, v->region->tensors.data[i].argument != t->argument, "R4: two tensors are one argument");
+}
+
 static void check_tensor(verifier *v, uint32_t id) {
     const tir_tensor *t = &v->region->tensors.data[id];
     v->name = t->name && t->name[0] ? t->name : "a tensor";
@@ -143,15 +156,7 @@ static void check_tensor(verifier *v, uint32_t id) {
                 "R3: its stage does not know it");
         if (stage->removed) require(v, !t->output, "R3: output of a removed stage");
     }
-    require(v, t->stage >= 0 || (t->argument >= 0 && t->argument < v->region->inputs && !t->output),
-            "R4: a tensor without a stage is an input");
-    require(v,
-            t->stage < 0 ||
-                (t->output ? t->argument >= v->region->inputs && t->argument < v->region->inputs + v->region->outputs
-                           : t->argument < 0),
-            "R4: argument position of an output or internal tensor");
-    for (uint32_t i = 0; i < id && t->argument >= 0; i++)
-        require(v, v->region->tensors.data[i].argument != t->argument, "R4: two tensors are one argument");
+    check_argument(v, id);
     require(v, t->layout.rank == t->rank, "R5: rank of the layout");
     tir_layout_verify(v->scope, &t->layout, t->name);
     require(v, !t->has_strides || (t->stage < 0 && tir_layout_is_identity(&t->layout)),
@@ -247,6 +252,29 @@ static void check_values(verifier *v, const tir_stage *stage) {
     }
 }
 
+static void check_sort(const verifier *v, const tir_stage *stage) {
+    require(v, stage->space >= 1 && stage->reduce == 1 && stage->count == 1 && stage->fold < 0,
+            "R15: a sort has one value, one axis to sort along and no fold");
+    require(v,
+            tir_prove(v->region->pool, tir_le(v->region->pool, stage->axis[stage->space - 1].extent,
+                                              stage->axis[stage->space].extent)) != TIR_NO,
+            "R15: a sort has at most as many ranks as elements");
+    require(v, stage->bits >= 1 && stage->bits <= 64, "R15: bits of a sort's key");
+}
+
+/* Checks reduction axes, predicate, fold and place, by the kind of the stage. */
+static void check_kind(const verifier *v, const tir_stage *stage) {
+    require(v, stage->kind != TIR_MAP || stage->reduce == 0, "R10: a map with reduction axes");
+    require(v, stage->kind != TIR_FOLD || stage->reduce == 1, "R10: a fold has one reduction axis");
+    if (stage->kind == TIR_SORT) check_sort(v, stage);
+    require(v, !stage->predicate || (stage->kind != TIR_MAP && stage->kind != TIR_SORT),
+            "R10: predicate on a map or a sort");
+    require(v, stage->fold < 0 || (stage->fold < v->stage && v->region->stages.data[stage->fold].kind == TIR_FOLD),
+            "R14: it is a step of something that is no earlier fold");
+    require(v, !stage->in_place || (stage->kind == TIR_SCATTER && v->region->tensors.data[stage->tensor[0]].output),
+            "R10: only a scatter whose result is an output is in place");
+}
+
 static void check_stage(verifier *v, int32_t id) {
     const tir_stage *stage = &v->region->stages.data[id];
     v->stage = id;
@@ -257,23 +285,7 @@ static void check_stage(verifier *v, int32_t id) {
         require(v, v->region->stages.data[i].removed || strcmp(v->region->stages.data[i].name, stage->name) != 0,
                 "R1: two stages have this name");
     check_axes(v, stage);
-    require(v, stage->kind != TIR_MAP || stage->reduce == 0, "R10: a map with reduction axes");
-    require(v, stage->kind != TIR_FOLD || stage->reduce == 1, "R10: a fold has one reduction axis");
-    if (stage->kind == TIR_SORT) {
-        require(v, stage->space >= 1 && stage->reduce == 1 && stage->count == 1 && stage->fold < 0,
-                "R15: a sort has one value, one axis to sort along and no fold");
-        require(v,
-                tir_prove(v->region->pool, tir_le(v->region->pool, stage->axis[stage->space - 1].extent,
-                                                  stage->axis[stage->space].extent)) != TIR_NO,
-                "R15: a sort has at most as many ranks as elements");
-        require(v, stage->bits >= 1 && stage->bits <= 64, "R15: bits of a sort's key");
-    }
-    require(v, !stage->predicate || (stage->kind != TIR_MAP && stage->kind != TIR_SORT),
-            "R10: predicate on a map or a sort");
-    require(v, stage->fold < 0 || (stage->fold < id && v->region->stages.data[stage->fold].kind == TIR_FOLD),
-            "R14: it is a step of something that is no earlier fold");
-    require(v, !stage->in_place || (stage->kind == TIR_SCATTER && v->region->tensors.data[stage->tensor[0]].output),
-            "R10: only a scatter whose result is an output is in place");
+    check_kind(v, stage);
     check_values(v, stage);
     v->axes = true;
     v->axis_limit = stage->space + stage->reduce;

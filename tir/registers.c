@@ -174,6 +174,11 @@ static bool even_pair(tir_pool *pool, tir_expr second) {
     return tir_is_const(pool, first, &number) ? number % 2 == 0 : tir_multiple_of(pool, first) % 2 == 0;
 }
 
+/* Is a lane's element n the second one of a pair that shares a register? */
+static bool is_second_of_pair(const fragment_check *c, int n) {
+    return c->place == 0 && c->stmt->collective.unit->kind == TIR_LOAD_MATRICES && n % 2;
+}
+
 /* Checks that every element is owned by the lane that the unit requires, in a register of its own. Returns what is wrong; NULL:
  * nothing. */
 static const char *register_flaw(const fragment_check *c) {
@@ -204,8 +209,7 @@ static const char *register_flaw(const fragment_check *c) {
                 return flaw(c, "%s: lanes hold elements of %s in different registers", 0, 0);
             if (!tir_is_const(pool, tir_sub(pool, here, base[0]), &at[n]))
                 return flaw(c, "%s: the registers of %s are not constant", 0, 0);
-            if (c->place == 0 && unit->kind == TIR_LOAD_MATRICES && n % 2 &&
-                (at[n] != at[n - 1] + 1 || !even_pair(pool, here)))
+            if (is_second_of_pair(c, n) && (at[n] != at[n - 1] + 1 || !even_pair(pool, here)))
                 return flaw(c, "%s: pairs of %s do not share a register", 0, 0);
             for (int i = 0; i < n; i++)
                 if (at[i] == at[n]) return flaw(c, "%s: two elements of %s lie in one register of lane %d", lane, 0);

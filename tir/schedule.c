@@ -304,6 +304,19 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
         }
 }
 
+/* Parses `pad 16` or `swizzle 128`, if it stands there. */
+static void apply_padding(const tir_schedule_state *state, tir_stage_plan *plan, lib_lexer *lexer) {
+    plan->pad = plan->swizzle = 0;
+    const bool pad = lib_lexer_accept(lexer, "pad"), swizzle = !pad && lib_lexer_accept(lexer, "swizzle");
+    if (!pad && !swizzle) return;
+    if (plan->scope != TIR_SCOPE_SHARED) tir_schedule_raise(state, "only shared memory is padded or swizzled");
+    int64_t bytes = lib_lexer_integer(lexer);
+    if (pad && (bytes < 1 || bytes > 4096)) tir_schedule_raise(state, "pad by 1 to 4096 bytes");
+    if (swizzle && bytes != 32 && bytes != 64 && bytes != 128)
+        tir_schedule_raise(state, "rows that are swizzled have 32, 64 or 128 bytes");
+    *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
+}
+
 static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const char *scope = lib_lexer_name(lexer);
@@ -317,15 +330,7 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace, shared, output or state", scope);
     plan->has_scope = true;
     plan->scope = s;
-    plan->pad = plan->swizzle = 0;
-    const bool pad = lib_lexer_accept(lexer, "pad"), swizzle = !pad && lib_lexer_accept(lexer, "swizzle");
-    if (!pad && !swizzle) return;
-    if (s != TIR_SCOPE_SHARED) tir_schedule_raise(state, "only shared memory is padded or swizzled");
-    int64_t bytes = lib_lexer_integer(lexer);
-    if (pad && (bytes < 1 || bytes > 4096)) tir_schedule_raise(state, "pad by 1 to 4096 bytes");
-    if (swizzle && bytes != 32 && bytes != 64 && bytes != 128)
-        tir_schedule_raise(state, "rows that are swizzled have 32, 64 or 128 bytes");
-    *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
+    apply_padding(state, plan, lexer);
 }
 
 /* the directive  thread F state 256 */
@@ -380,6 +385,20 @@ static void keep_trips(tir_schedule_state *state, int stage, int node) {
     }
 }
 
+/* Raises unless the mark fits the axis of the stage. */
+static void check_mark(const tir_schedule_state *state, tir_directive_kind kind, const tir_stage *s,
+                       const tir_axis_node *node, const char *axis) {
+    if (kind == TIR_D_PAR && node->reduce)
+        tir_schedule_raise(state, "%s is a reduction axis: tasks would write the same points", axis);
+    if (kind == TIR_D_VEC && node->reduce && !s->exact)
+        tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first", axis);
+    if (kind == TIR_D_THREAD && node->reduce)
+        tir_schedule_raise(state, "%s is a reduction axis: threads would update the same points; rfactor it first",
+                           axis);
+    if (kind == TIR_D_CLIP && !node->reduce && s->kind != TIR_MAP)
+        tir_schedule_raise(state, "only reduction axes have a predicate to clip by, and only maps guards");
+}
+
 static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     if (kind == TIR_D_THREAD && lexer->kind == LIB_NAME && !strchr(lexer->text, '.')) {
         apply_state_threads(state, lexer);
@@ -391,16 +410,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
         int stage = dotted(state, lexer, &axis);
         const tir_stage *s = &state->region->stages.data[stage];
         tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
-        if (kind == TIR_D_PAR && node->reduce)
-            tir_schedule_raise(state, "%s is a reduction axis: tasks would write the same points", axis);
-        if (kind == TIR_D_VEC && node->reduce && !s->exact)
-            tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first",
-                               axis);
-        if (kind == TIR_D_THREAD && node->reduce)
-            tir_schedule_raise(state, "%s is a reduction axis: threads would update the same points; rfactor it first",
-                               axis);
-        if (kind == TIR_D_CLIP && !node->reduce && s->kind != TIR_MAP)
-            tir_schedule_raise(state, "only reduction axes have a predicate to clip by, and only maps guards");
+        check_mark(state, kind, s, node, axis);
         if (kind == TIR_D_CLIP)
             node->clip = true;
         else if (kind == TIR_D_PAR)
@@ -522,21 +532,9 @@ static void apply_collective(tir_schedule_state *state, int stage, const int *le
                            plan->unit->name, TIR_UNIT_VARS);
 }
 
-/* unit C.ki NAME deviates assoc,ftz : the iterations of loop ki are one operator. */
-static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
-    enum { LEAVES = 16 };
-    const char *axis;
-    int stage = dotted(state, lexer, &axis), leaf[LEAVES], leaves = 1;
-    int node = leaf[0] = find_leaf(state, stage, axis);
-    while (lib_lexer_accept(lexer, ",")) {
-        if (leaves == LEAVES) tir_schedule_raise(state, "more than %d loops", LEAVES);
-        leaf[leaves++] = find_leaf(state, stage, lib_lexer_name(lexer));
-    }
-    tir_stage_plan *plan = &state->plan[stage];
-    const char *name = lib_lexer_name(lexer);
-    const tir_unit *unit = tir_unit_find(state->machine ? state->machine->units : NULL, name);
-    if (!unit || unit->kind != TIR_MULTIPLY) tir_schedule_raise(state, "no unit is called %s", name);
-    if (!tir_machine_has(state->machine, unit)) tir_schedule_raise(state, "the machine has no unit %s", name);
+/* Parses `deviates assoc,ftz`, if it stands there; raises unless these are the unit's deviations. */
+static void check_deviations(const tir_schedule_state *state, const tir_unit *unit, const char *name,
+                             lib_lexer *lexer) {
     char given[128] = "";
     if (lib_lexer_accept(lexer, "deviates")) do {
             const char *word = lib_lexer_name(lexer);
@@ -552,6 +550,24 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
             tir_schedule_raise(state, "%s deviates from the sum of products: say so by `deviates %s`", name,
                                unit->deviations);
     }
+}
+
+/* unit C.ki NAME deviates assoc,ftz : the iterations of loop ki are one operator. */
+static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
+    enum { LEAVES = 16 };
+    const char *axis;
+    int stage = dotted(state, lexer, &axis), leaf[LEAVES], leaves = 1;
+    int node = leaf[0] = find_leaf(state, stage, axis);
+    while (lib_lexer_accept(lexer, ",")) {
+        if (leaves == LEAVES) tir_schedule_raise(state, "more than %d loops", LEAVES);
+        leaf[leaves++] = find_leaf(state, stage, lib_lexer_name(lexer));
+    }
+    tir_stage_plan *plan = &state->plan[stage];
+    const char *name = lib_lexer_name(lexer);
+    const tir_unit *unit = tir_unit_find(state->machine ? state->machine->units : NULL, name);
+    if (!unit || unit->kind != TIR_MULTIPLY) tir_schedule_raise(state, "no unit is called %s", name);
+    if (!tir_machine_has(state->machine, unit)) tir_schedule_raise(state, "the machine has no unit %s", name);
+    check_deviations(state, unit, name, lexer);
     tir_expr left, right;
     if (!tir_unit_match(unit, state->region->pool, &state->region->stages.data[stage], &left, &right))
         tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s",
@@ -631,6 +647,26 @@ static void report_step(const tir_schedule_state *state, const tir_lower_options
 
 /* ---- the program */
 
+/* Does the line begin a section, as `name:`? Raises if no section has this name. */
+static bool begins_section(const tir_schedule_state *state, const char *name, lib_lexer *lexer) {
+    if (!lib_lexer_accept(lexer, ":") || lexer->kind != LIB_END) return false;
+    if (strcmp(name, "loops") == 0 || strcmp(name, "rewrite") == 0) return true;
+    tir_schedule_raise(state, "sections are called rewrite: and loops:");
+}
+
+/* The directive's row in the table. */
+static int find_directive(const tir_schedule_state *state, const char *name) {
+    int row = 0;
+    while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
+    if (row < directive_count) return row;
+    lib_text known;
+    lib_text_init(&known, state->arena);
+    for (int i = 0; i < directive_count; i++) lib_text_format(&known, " %s", directives[i].name);
+    lib_nearest nearest = lib_nearest_to(name);
+    lib_nearest_try_list(&nearest, known.data);
+    tir_schedule_raise(state, "no directive is called %s; there are%s%s", name, known.data, lib_nearest_hint(&nearest));
+}
+
 static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_only, const tir_lower_options *options) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, state->arena, state->number ? name_line(state) : "schedule", state->line,
@@ -639,21 +675,8 @@ static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_o
     lib_lexer_next(&lexer);
     if (lexer.kind == LIB_END) return;
     const char *name = lib_lexer_name(&lexer);
-    if (lib_lexer_accept(&lexer, ":") && lexer.kind == LIB_END) {
-        if (strcmp(name, "loops") == 0 || strcmp(name, "rewrite") == 0) return;
-        tir_schedule_raise(state, "sections are called rewrite: and loops:");
-    }
-    int row = 0;
-    while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
-    if (row == directive_count) {
-        lib_text known;
-        lib_text_init(&known, state->arena);
-        for (int i = 0; i < directive_count; i++) lib_text_format(&known, " %s", directives[i].name);
-        lib_nearest nearest = lib_nearest_to(name);
-        lib_nearest_try_list(&nearest, known.data);
-        tir_schedule_raise(state, "no directive is called %s; there are%s%s", name, known.data,
-                           lib_nearest_hint(&nearest));
-    }
+    if (begins_section(state, name, &lexer)) return;
+    const int row = find_directive(state, name);
     if (directives[row].rewrite && *in_loops)
         tir_schedule_raise(state, "a rewrite directive cannot follow loop directives");
     if (!directives[row].rewrite && !*in_loops) {
@@ -760,6 +783,14 @@ static void check_owners(tir_schedule_state *state, int s) {
     }
 }
 
+/* Raises if a stage is attached at this loop, which belongs to the unit of stage s. */
+static void check_inside_unit(const tir_schedule_state *state, int s, int node) {
+    for (uint32_t q = 0; q < state->region->stages.count; q++)
+        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s && state->plan[q].at_node == node)
+            tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name,
+                               state->plan[s].unit->name);
+}
+
 /* A collective unit consumes whole loops, on registers, and these contain nothing else. */
 static void check_collective(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
@@ -771,11 +802,7 @@ static void check_collective(tir_schedule_state *state, int s) {
                                plan->unit->name);
         if (leaf->clip || leaf->skip || leaf->parallel)
             tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
-        for (uint32_t q = 0; q < state->region->stages.count; q++)
-            if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s &&
-                state->plan[q].at_node == (int)n)
-                tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name,
-                                   plan->unit->name);
+        check_inside_unit(state, s, (int)n);
     }
     if (state->region->stages.data[s].predicate)
         tir_schedule_raise(state, "%s is for reductions without a condition", plan->unit->name);
@@ -799,11 +826,7 @@ static void check_unit(tir_schedule_state *state, int s) {
                                plan->unit->name);
         inside = inside || plan->order.data[i] == plan->unit_node;
     }
-    for (uint32_t q = 0; q < state->region->stages.count; q++)
-        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s &&
-            state->plan[q].at_node == plan->unit_node)
-            tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name,
-                               plan->unit->name);
+    check_inside_unit(state, s, plan->unit_node);
 }
 
 /* Raises unless threads of an `alike` loop are neighbours (it is the innermost thread loop) and write only registers. */
@@ -857,38 +880,46 @@ static void check_sort(tir_schedule_state *state, int s) {
                                stage->name);
 }
 
+/* Raises unless parallel loops are the outermost ones of a root. */
+static void check_tasks(const tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    bool outermost = true;
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
+        if (node->parallel && (plan->at_stage >= 0 || !outermost))
+            tir_schedule_raise(state, "par axis %s: only the outermost loops of a root can be tasks", node->name);
+        outermost = outermost && node->parallel;
+    }
+}
+
+static void check_stage(tir_schedule_state *state, int s) {
+    tir_stage_plan *plan = &state->plan[s];
+    const tir_stage *stage = &state->region->stages.data[s];
+    state->line = stage->name;
+    if (stage->removed) return;
+    if (stage->fold >= 0) check_step(state, s, stage->fold);
+    if (plan->at_stage >= 0) check_place(state, plan);
+    check_owners(state, s);
+    if (plan->has_scope && plan->at_stage < 0 && stage->kind != TIR_FOLD && plan->scope != TIR_SCOPE_WORKSPACE)
+        tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
+                           tir_scope_names[plan->scope]);
+    if (stage->kind == TIR_SORT) check_sort(state, s);
+    if (plan->unit && tir_unit_is_collective(plan->unit)) check_collective(state, s);
+    if (plan->unit && !tir_unit_is_collective(plan->unit)) check_unit(state, s);
+    check_overlap(state, s);
+    check_alike(state, s);
+    check_partial(state, s);
+    tir_check_pipelines(state, s);
+    check_tasks(state, s);
+}
+
 static void check_plan(tir_schedule_state *state) {
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed && state->region->stages.data[s].kind == TIR_FOLD)
             check_fold(state, (int)s);
-    for (uint32_t s = 0; s < state->region->stages.count; s++) {
-        tir_stage_plan *plan = &state->plan[s];
-        const tir_stage *stage = &state->region->stages.data[s];
-        state->line = stage->name;
-        if (stage->removed) continue;
-        if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
-        if (plan->at_stage >= 0) check_place(state, plan);
-        check_owners(state, (int)s);
-        if (plan->has_scope && plan->at_stage < 0 && stage->kind != TIR_FOLD && plan->scope != TIR_SCOPE_WORKSPACE)
-            tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
-                               tir_scope_names[plan->scope]);
-        if (stage->kind == TIR_SORT) check_sort(state, (int)s);
-        if (plan->unit && tir_unit_is_collective(plan->unit)) check_collective(state, (int)s);
-        if (plan->unit && !tir_unit_is_collective(plan->unit)) check_unit(state, (int)s);
-        check_overlap(state, (int)s);
-        check_alike(state, (int)s);
-        check_partial(state, (int)s);
-        tir_check_pipelines(state, (int)s);
-        bool outermost = true;
-        for (uint32_t i = 0; i < plan->order.count; i++) {
-            const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
-            if (node->parallel && (plan->at_stage >= 0 || !outermost))
-                tir_schedule_raise(state, "par axis %s: only the outermost loops of a root can be tasks", node->name);
-            outermost = outermost && node->parallel;
-        }
-    }
+    for (uint32_t s = 0; s < state->region->stages.count; s++) check_stage(state, (int)s);
     state->line = NULL;
 }
 

@@ -158,6 +158,17 @@ static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
+/* The axes of the reader, `stage`, that it uses in arithmetic or comparisons, as bits. */
+static uint32_t axes_in_arithmetic(const collapsing *c, const tir_stage *stage) {
+    bare_search search = {c, 0};
+    for (int k = 0; k < stage->count; k++) {
+        tir_rewrite(c->pool, stage->value[k], find_bare, &search);
+        if (stage->initial[k]) tir_rewrite(c->pool, stage->initial[k], find_bare, &search);
+    }
+    if (stage->predicate) tir_rewrite(c->pool, stage->predicate, find_bare, &search);
+    return search.in_arithmetic;
+}
+
 /* Is the index a free axis of the fold? */
 static bool is_free(const tir_stage *fold, tir_expr index) {
     bool found = false;
@@ -183,17 +194,12 @@ static uint32_t pairs_of_step(const collapsing *c, const tir_stage *step) {
 static uint32_t candidates(collapsing *c, int s) {
     const tir_stage *stage = stage_at(c, s);
     uint32_t pairs = 0;
-    bare_search search = {c, 0};
     if (stage->removed || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE && stage->kind != TIR_FOLD)) return 0;
     for (int k = 0; k < stage->count; k++)
         if (!tir_layout_is_identity(&c->region->tensors.data[stage->tensor[k]].layout)) return 0;
     c->reader = s;
     const tir_stage copy = *stage;
-    for (int k = 0; k < copy.count; k++) {
-        tir_rewrite(c->pool, copy.value[k], find_bare, &search);
-        if (copy.initial[k]) tir_rewrite(c->pool, copy.initial[k], find_bare, &search);
-    }
-    if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
+    const uint32_t in_arithmetic = axes_in_arithmetic(c, &copy);
     for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
         if (a + 1 == copy.space || (slow && fast && __builtin_mul_overflow(slow, fast, &most))) continue;
@@ -203,7 +209,7 @@ static uint32_t candidates(collapsing *c, int s) {
     c->axes[s] = pairs;
     for (int a = 0; a < copy.space + copy.reduce; a++) {
         const int b = partner(c, s, a);
-        if (b >= 0 && ((search.in_arithmetic >> a | search.in_arithmetic >> b) & 1)) c->axes[s] &= ~(1u << a);
+        if (b >= 0 && ((in_arithmetic >> a | in_arithmetic >> b) & 1)) c->axes[s] &= ~(1u << a);
     }
     return c->axes[s];
 }

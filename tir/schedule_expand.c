@@ -176,6 +176,20 @@ static void begin(expansion *x, char *name) {
     x->axis[s] = a;
 }
 
+/* Marks the axes and dimensions of all stages that become two together with the marked axis. */
+static void mark_all(expansion *x, int count) {
+    do {
+        x->changed = false;
+        for (x->reader = 0; x->reader < count; x->reader++)
+            if (!stage_at(x, x->reader)->removed) tir_stage_loads(x->region, x->reader, mark_together, x);
+    } while (x->changed);
+    for (int s = 0; s < count; s++)
+        for (int k = 0; x->axis[s] >= 0 && k < stage_at(x, s)->count; k++)
+            x->dimension[stage_at(x, s)->tensor[k]] = x->axis[s];
+    for (x->reader = 0; x->reader < count; x->reader++)
+        if (!stage_at(x, x->reader)->removed) tir_stage_loads(x->region, x->reader, mark_input, x);
+}
+
 void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer) {
     tir_region *region = state->region;
     expansion x = {.state = state, .region = region, .pool = region->pool};
@@ -192,16 +206,7 @@ void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer) {
     if (x.factor < 2) tir_schedule_raise(state, "a factor of at least 2 was expected");
     if (strcmp(x.outer, x.inner) == 0) tir_schedule_raise(state, "the two axes need two names");
     begin(&x, name);
-    do {
-        x.changed = false;
-        for (x.reader = 0; x.reader < count; x.reader++)
-            if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state->region, x.reader, mark_together, &x);
-    } while (x.changed);
-    for (int s = 0; s < count; s++)
-        for (int k = 0; x.axis[s] >= 0 && k < stage_at(&x, s)->count; k++)
-            x.dimension[stage_at(&x, s)->tensor[k]] = x.axis[s];
-    for (x.reader = 0; x.reader < count; x.reader++)
-        if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state->region, x.reader, mark_input, &x);
+    mark_all(&x, count);
     for (int s = 0; s < count; s++)
         if (x.axis[s] >= 0) divide_axis(&x, s);
     for (int s = 0; s < count; s++)

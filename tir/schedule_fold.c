@@ -114,6 +114,18 @@ static bool other_steps(const blocking *b) {
     return false;
 }
 
+/* Is the step a map over the axes of the fold, in some order? Sets axis_of. */
+static bool is_map_over_axes(blocking *b) {
+    bool is_map = b->step.kind == TIR_MAP && b->step.count == 1 && b->step.space == b->fold.space + 1;
+    for (int a = 0; a <= b->fold.space && is_map; a++) {
+        b->axis_of[a] = -1;
+        for (int d = 0; d < b->step.space; d++)
+            if (tir_operand(pool_of(b->state), b->fold.value[0], d) == b->fold.axis[a].var) b->axis_of[a] = d;
+        is_map = b->axis_of[a] >= 0;
+    }
+    return is_map;
+}
+
 /* NULL: the fold has the form  next = step[axes of the fold in some order], step = state[free axes] op rest;  else the reason why not. Sets
  * step, step_at, axis_of, state_load and op. */
 static const char *flaw_of(blocking *b) {
@@ -127,14 +139,7 @@ static const char *flaw_of(blocking *b) {
     b->step_at = state->region->tensors.data[tir_get(pool, b->fold.value[0])->bits].stage;
     b->step = *stage_at(state, b->step_at);
     if (other_steps(b)) return lib_arena_format(arena, "%s has several steps", name);
-    bool is_map = b->step.kind == TIR_MAP && b->step.count == 1 && b->step.space == b->fold.space + 1;
-    for (int a = 0; a <= b->fold.space && is_map; a++) {
-        b->axis_of[a] = -1;
-        for (int d = 0; d < b->step.space; d++)
-            if (tir_operand(pool, b->fold.value[0], d) == b->fold.axis[a].var) b->axis_of[a] = d;
-        is_map = b->axis_of[a] >= 0;
-    }
-    if (!is_map) return lib_arena_format(arena, "the step of %s is not a map over its axes", name);
+    if (!is_map_over_axes(b)) return lib_arena_format(arena, "the step of %s is not a map over its axes", name);
     tir_stage_loads(state->region, b->step_at, find_state_load, b);
     if (b->several) return "its step reads the state at several points";
     bool same_point = b->state_load != 0;

@@ -274,6 +274,14 @@ _Noreturn static void refuse(const online *o, tir_expr e) {
                        tir_op_of(o->pool, e) == TIR_LOAD ? tensor_of(o, e)->name : "them");
 }
 
+/* The difference of product e, given those of its factors. Raises unless one factor reads no member and is independent of k. */
+static tir_expr product_difference(const online *o, tir_expr e, tir_expr da, tir_expr db) {
+    tir_pool *pool = o->pool;
+    tir_expr a = tir_operand(pool, e, 0), b = tir_operand(pool, e, 1);
+    if ((da && db) || uses_k(o, da ? b : a)) refuse(o, e);
+    return tir_mul(pool, da ? da : db, da ? b : a);
+}
+
 /* e with the members' new values minus e with the old ones; 0: e reads no member. Raises if e has no such form. */
 static tir_expr difference(const online *o, tir_expr e) {
     tir_pool *pool = o->pool;
@@ -289,12 +297,9 @@ static tir_expr difference(const online *o, tir_expr e) {
     if (op == TIR_NEG) return tir_unary(pool, TIR_NEG, difference(o, tir_operand(pool, e, 0)));
     if (op != TIR_ADD && op != TIR_SUB && op != TIR_MUL) refuse(o, e);
     tir_expr a = tir_operand(pool, e, 0), b = tir_operand(pool, e, 1), da = difference(o, a), db = difference(o, b);
-    if (op != TIR_MUL) {
-        if (!db) return da;
-        return da ? tir_binary(pool, op, da, db) : op == TIR_ADD ? db : tir_unary(pool, TIR_NEG, db);
-    }
-    if ((da && db) || uses_k(o, da ? b : a)) refuse(o, e);
-    return tir_mul(pool, da ? da : db, da ? b : a);
+    if (op == TIR_MUL) return product_difference(o, e, da, db);
+    if (!db) return da;
+    return da ? tir_binary(pool, op, da, db) : op == TIR_ADD ? db : tir_unary(pool, TIR_NEG, db);
 }
 
 /* e with the members' new values divided by e with the old ones; 0: the quotient is 1. Raises if e has no such form. */
@@ -446,12 +451,9 @@ static int add_map_steps(online *o, const member *m, int fold, int at, const tir
     return at;
 }
 
-/* Adds m_b, the reduction of one block, which reads the newest values of earlier members, and m_n, the corrected old state combined with
- * m_b. Returns the stage number after them. */
-static int add_member_steps(online *o, member *m, int fold, int at, const tir_axis *blocks) {
+/* Adds m_b as stage number `at`; returns its tensor. */
+static uint32_t add_block_step(online *o, const member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
-    o->at = m;
-    at = add_map_steps(o, m, fold, at, blocks);
     tir_stage *block = add_step(o, at, fold, &m->whole, "b", blocks, true);
     tir_dtype dtype = tir_dtype_of(pool, m->lift);
     tir_expr acc = tir_acc(pool, dtype, 0), other = tir_other(pool, dtype, 0);
@@ -474,8 +476,17 @@ static int add_member_steps(online *o, member *m, int fold, int at, const tir_ax
     tir_expr predicate = m->whole.predicate ? on_step_axes(o, m, block, m->whole.predicate) : tir_bool(pool, true);
     predicate = tir_and(pool, inside, predicate);
     block->predicate = tir_is_true(pool, predicate) ? 0 : predicate;
-    uint32_t block_tensor = block->tensor[0];
+    return block->tensor[0];
+}
 
+/* Adds m_b, the reduction of one block, which reads the newest values of earlier members, and m_n, the corrected old state combined with
+ * m_b. Returns the stage number after them. */
+static int add_member_steps(online *o, member *m, int fold, int at, const tir_axis *blocks) {
+    tir_pool *pool = o->pool;
+    o->at = m;
+    at = add_map_steps(o, m, fold, at, blocks);
+    const uint32_t block = add_block_step(o, m, fold, at, blocks);
+    const tir_dtype dtype = tir_dtype_of(pool, m->lift);
     tir_stage *next = add_step(o, at + 1, fold, &m->whole, "n", blocks, false);
     m->next = next->tensor[0];
     o->time = next->axis[o->free].var;
@@ -485,7 +496,7 @@ static int add_member_steps(online *o, member *m, int fold, int at, const tir_ax
         if (a != o->free) own[a < o->free ? a : a - 1] = next->axis[a].var;
     }
     tir_expr old = tir_load(pool, m->state, dtype, m->whole.space, own, 0, 0);
-    tir_expr here = tir_load(pool, block_tensor, dtype, next->space, all, 0, 0);
+    tir_expr here = tir_load(pool, block, dtype, next->space, all, 0, 0);
     tir_expr correction = m->sum ? ratio(o, m->lift) : difference(o, m->lift);
     if (correction) correction = on_step_axes(o, m, next, correction);
     if (correction) old = m->sum ? tir_mul(pool, old, correction) : tir_add(pool, old, correction);
@@ -611,6 +622,20 @@ static void check_rows_exist(online *o, const member *m) {
         tir_schedule_raise(o->state, "%s is divided after the fold, but a row of it may be empty", m->whole.name);
 }
 
+/* Takes the divisors out of the members' summands; raises if a member needs a quotient before the fold ends. */
+static void take_divisors(online *o) {
+    for (int i = 0; i < o->count; i++) {
+        member *m = &o->members[i];
+        o->at = m;
+        if (m->sum) m->lift = without_divisor(o, m->lift, &m->divisor);
+        if (m->divisor) check_rows_exist(o, m);
+        for (int k = i + 1; k < o->count && m->divisor; k++)
+            if (tir_stage_reads(o->state->region, o->members[k].stage, m->whole.tensor[0]))
+                tir_schedule_raise(o->state, "%s is divided after the fold, but %s needs it inside", m->whole.name,
+                                   o->members[k].whole.name);
+    }
+}
+
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     online o = {.state = state, .pool = state->region->pool};
     char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
@@ -635,15 +660,6 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     o.members[o.count++] = (member){.stage = first, .whole = whole};
     if (!take_lift(&o, &o.members[0])) tir_schedule_raise(state, "%s is not a sum or maximum", name);
     find_members(&o, first);
-    for (int i = 0; i < o.count; i++) {
-        member *m = &o.members[i];
-        o.at = m;
-        if (m->sum) m->lift = without_divisor(&o, m->lift, &m->divisor);
-        if (m->divisor) check_rows_exist(&o, m);
-        for (int k = i + 1; k < o.count && m->divisor; k++)
-            if (tir_stage_reads(state->region, o.members[k].stage, m->whole.tensor[0]))
-                tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name,
-                                   o.members[k].whole.name);
-    }
+    take_divisors(&o);
     build(&o, fold_name, blocks);
 }

@@ -385,6 +385,42 @@ static int reduce_axis(tir_schedule_state *state, lib_lexer *lexer, int *stage) 
     tir_schedule_raise(state, "stage %s has no reduction axis %s", s->name, dot + 1);
 }
 
+/* Gives a partial stage, not yet inserted, axes of its own: its variables are renamed, except those of the parts, its last space axis,
+ * and of `rest`, which are new. */
+static void give_own_axes(tir_schedule_state *state, tir_stage *partial, tir_expr rest) {
+    tir_pool *pool = state->region->pool;
+    const int parts = partial->space - 1;
+    for (int a = 0; a < partial->space + partial->reduce; a++) {
+        if (a == parts || (a > parts && partial->axis[a].var == rest)) continue;
+        tir_axis fresh = tir_axis_like(state, &partial->axis[a], partial->axis[a].extent);
+        for (int c = 0; c < partial->count; c++)
+            partial->value[c] = tir_substitute(pool, partial->value[c], 1, &partial->axis[a].var, &fresh.var);
+        if (partial->predicate)
+            partial->predicate = tir_substitute(pool, partial->predicate, 1, &partial->axis[a].var, &fresh.var);
+        partial->axis[a] = fresh;
+    }
+}
+
+/* Makes the original stage, which follows the partial stage s, combine the parts in ascending order. */
+static void combine_parts(tir_schedule_state *state, int s, const tir_stage *whole, const tir_axis *part) {
+    tir_pool *pool = state->region->pool;
+    tir_stage *combined = stage_at(state, s + 1);
+    tir_axis over = tir_axis_like(state, part, part->extent);
+    tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
+    for (int a = 0; a < whole->space; a++) index[a] = whole->axis[a].var;
+    index[whole->space] = over.var;
+    for (int c = 0; c < whole->count; c++) {
+        tir_dtype dtype = tir_dtype_of(pool, whole->value[c]);
+        placeholders[c] = tir_other(pool, dtype, c);
+        others[c] = tir_load(pool, stage_at(state, s)->tensor[c], dtype, whole->space + 1, index, 0, 0);
+    }
+    for (int c = 0; c < whole->count; c++)
+        combined->value[c] = tir_substitute(pool, whole->merge[c], whole->count, placeholders, others);
+    combined->reduce = 1;
+    combined->axis[whole->space] = over;
+    combined->predicate = 0;
+}
+
 static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     tir_pool *pool = state->region->pool;
     int s, split = reduce_axis(state, lexer, &s);
@@ -415,35 +451,11 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     partial.predicate = whole.predicate ? tir_substitute(pool, whole.predicate, 1, &from, &point) : 0;
     if (!tir_is_true(pool, valid) && tir_prove(pool, valid) != TIR_YES && tir_multiple_of(pool, extent) % n != 0)
         partial.predicate = partial.predicate ? tir_and(pool, valid, partial.predicate) : valid;
-    /* the partial stage gets its own axes: its space axes are renamed variables */
-    for (int a = 0; a < whole.space + whole.reduce + 1; a++) {
-        if (a == whole.space || (a > whole.space && partial.axis[a].var == rest.var)) continue;
-        tir_axis fresh = tir_axis_like(state, &partial.axis[a], partial.axis[a].extent);
-        for (int c = 0; c < whole.count; c++)
-            partial.value[c] = tir_substitute(pool, partial.value[c], 1, &partial.axis[a].var, &fresh.var);
-        if (partial.predicate)
-            partial.predicate = tir_substitute(pool, partial.predicate, 1, &partial.axis[a].var, &fresh.var);
-        partial.axis[a] = fresh;
-    }
+    give_own_axes(state, &partial, rest.var);
     tir_stage *inserted = tir_insert_stage(state, s);
     *inserted = partial;
     tir_new_tensors(state, s, &whole, name);
-    /* the original stage combines the parts in ascending order */
-    tir_stage *combined = stage_at(state, s + 1);
-    tir_axis over = tir_axis_like(state, &part, count);
-    tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
-    for (int a = 0; a < whole.space; a++) index[a] = whole.axis[a].var;
-    index[whole.space] = over.var;
-    for (int c = 0; c < whole.count; c++) {
-        tir_dtype dtype = tir_dtype_of(pool, whole.value[c]);
-        placeholders[c] = tir_other(pool, dtype, c);
-        others[c] = tir_load(pool, stage_at(state, s)->tensor[c], dtype, whole.space + 1, index, 0, 0);
-    }
-    for (int c = 0; c < whole.count; c++)
-        combined->value[c] = tir_substitute(pool, whole.merge[c], whole.count, placeholders, others);
-    combined->reduce = 1;
-    combined->axis[whole.space] = over;
-    combined->predicate = 0;
+    combine_parts(state, s, &whole, &part);
 }
 
 /* ---- tree S.jr : S combines n = 2^m parts of one tensor per component; instead of in ascending order, halves are added pairwise:
@@ -482,6 +494,49 @@ static tir_expr merge_of(tir_pool *pool, const tir_stage *stage, int component, 
     return tir_substitute(pool, stage->merge[component], 2 * stage->count, from, to);
 }
 
+static void become_map(tir_stage *stage, const tir_expr *values) {
+    stage->kind = TIR_MAP;
+    stage->reduce = 0;
+    for (int c = 0; c < stage->count; c++) {
+        stage->value[c] = values[c];
+        stage->initial[c] = stage->merge[c] = 0;
+    }
+}
+
+/* Inserts the map that computes `half` sums as stage s. `values`: these, over the axes of the whole. */
+static void add_level(tir_schedule_state *state, int s, const tir_stage *whole, int64_t half, tir_expr *values) {
+    tir_pool *pool = state->region->pool;
+    const char *name = tir_derived_name(state, whole->name, lib_arena_format(state->arena, "_%lld", (long long)half));
+    tir_stage *level = tir_insert_stage(state, s);
+    *level = *whole;
+    level->kind = TIR_MAP;
+    level->name = name;
+    level->reduce = 0;
+    level->space = whole->space + 1;
+    for (int a = 0; a <= whole->space; a++) {
+        tir_axis fresh =
+            tir_axis_like(state, &whole->axis[a], a == whole->space ? tir_index(pool, half) : whole->axis[a].extent);
+        for (int c = 0; c < whole->count; c++)
+            values[c] = tir_substitute(pool, values[c], 1, &whole->axis[a].var, &fresh.var);
+        stage_at(state, s)->axis[a] = fresh;
+    }
+    tir_new_tensors(state, s, whole, name);
+    for (int c = 0; c < whole->count; c++) {
+        stage_at(state, s)->value[c] = values[c];
+        stage_at(state, s)->initial[c] = stage_at(state, s)->merge[c] = 0;
+    }
+}
+
+/* Loads of the sums of level s, over the axes of the whole. */
+static void load_level(tir_schedule_state *state, int s, const tir_stage *whole, tir_expr *loads) {
+    tir_pool *pool = state->region->pool;
+    tir_expr index[DLC_MAX_RANK];
+    for (int a = 0; a <= whole->space; a++) index[a] = whole->axis[a].var;
+    for (int c = 0; c < whole->count; c++)
+        loads[c] = tir_load(pool, stage_at(state, s)->tensor[c], tir_dtype_of(pool, whole->value[c]), whole->space + 1,
+                            index, 0, 0);
+}
+
 static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
     tir_pool *pool = state->region->pool;
     int s, axis = reduce_axis(state, lexer, &s);
@@ -504,39 +559,11 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
             current[c] = tir_substitute(pool, current[c], 1, &var, &zero);
         for (int c = 0; c < whole.count; c++) values[c] = merge_of(pool, &whole, c, current, right);
         if (half == 1) {
-            tir_stage *last = stage_at(state, s);
-            last->kind = TIR_MAP;
-            last->reduce = 0;
-            for (int c = 0; c < whole.count; c++) {
-                last->value[c] = values[c];
-                last->initial[c] = last->merge[c] = 0;
-            }
+            become_map(stage_at(state, s), values);
             return;
         }
-        const char *name =
-            tir_derived_name(state, whole.name, lib_arena_format(state->arena, "_%lld", (long long)half));
-        tir_stage *level = tir_insert_stage(state, s);
-        *level = whole;
-        level->kind = TIR_MAP;
-        level->name = name;
-        level->reduce = 0;
-        level->space = whole.space + 1;
-        for (int a = 0; a <= whole.space; a++) {
-            tir_axis fresh =
-                tir_axis_like(state, &whole.axis[a], a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
-            for (int c = 0; c < whole.count; c++)
-                values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
-            stage_at(state, s)->axis[a] = fresh;
-        }
-        tir_new_tensors(state, s, &whole, name);
-        tir_expr index[DLC_MAX_RANK];
-        for (int a = 0; a <= whole.space; a++) index[a] = whole.axis[a].var;
-        for (int c = 0; c < whole.count; c++) {
-            stage_at(state, s)->value[c] = values[c];
-            stage_at(state, s)->initial[c] = stage_at(state, s)->merge[c] = 0;
-            current[c] = tir_load(pool, stage_at(state, s)->tensor[c], tir_dtype_of(pool, whole.value[c]),
-                                  whole.space + 1, index, 0, 0);
-        }
+        add_level(state, s, &whole, half, values);
+        load_level(state, s, &whole, current);
         s++;
     }
 }

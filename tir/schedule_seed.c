@@ -36,19 +36,24 @@ static tir_expr on_axes_of(tir_pool *pool, const tir_stage *sum, const tir_stage
     return e ? tir_substitute(pool, e, map->space, from, to) : 0;
 }
 
+/* What the update adds to acc; 0: it is no sum of acc. */
+static tir_expr summand(const tir_pool *pool, tir_expr update, tir_expr acc) {
+    if (tir_op_of(pool, update) != TIR_ADD) return 0;
+    const tir_expr a = tir_operand(pool, update, 0), b = tir_operand(pool, update, 1);
+    return a == acc ? b : b == acc ? a : 0;
+}
+
 void tir_apply_seed(tir_schedule_state *state, lib_lexer *lexer) {
     tir_pool *pool = state->region->pool;
     const int s = tir_find_stage(state, lib_lexer_name(lexer));
     const tir_stage sum = state->region->stages.data[s];
-    tir_expr lift, acc = tir_acc(pool, tir_dtype_of(pool, sum.value[0]), 0);
+    const tir_expr acc = tir_acc(pool, tir_dtype_of(pool, sum.value[0]), 0);
     if (sum.kind != TIR_REDUCE || sum.count != 1 || state->region->tensors.data[sum.tensor[0]].output)
         tir_schedule_raise(state, "%s is no sum of the region's own", sum.name);
     const tir_node update = *tir_get(pool, sum.value[0]);
     const bool product = update.op == TIR_MULADD && tir_operand(pool, sum.value[0], 2) == acc;
-    lift = update.op == TIR_ADD && tir_operand(pool, sum.value[0], 0) == acc   ? tir_operand(pool, sum.value[0], 1)
-           : update.op == TIR_ADD && tir_operand(pool, sum.value[0], 1) == acc ? tir_operand(pool, sum.value[0], 0)
-                                                                               : 0;
-    if ((!product && !lift) || sum.initial[0] != tir_int(pool, tir_dtype_of(pool, sum.value[0]), 0))
+    if ((!product && !summand(pool, sum.value[0], acc)) ||
+        sum.initial[0] != tir_int(pool, tir_dtype_of(pool, sum.value[0]), 0))
         tir_schedule_raise(state, "%s is no sum that begins with 0", sum.name);
     const int reader = only_reader(state, &sum);
     if (reader < 0) tir_schedule_raise(state, "%s must have one reader", sum.name);

@@ -91,11 +91,15 @@ static int dimension_along(const tir_pool *pool, tir_expr load, tir_expr var) {
     return found;
 }
 
+/* A map or a reduction to one value, outside of folds. */
+static bool may_be_part(const tir_stage *stage) {
+    return stage->fold < 0 && stage->count == 1 && (stage->kind == TIR_MAP || stage->kind == TIR_REDUCE);
+}
+
 static void add_part(sweep *w, part_kind kind, int s, int along) {
     const tir_stage *stage = stage_at(w, s);
     if (w->count == MAX_PARTS) tir_schedule_raise(w->state, "more than %d stages are computed along it", MAX_PARTS);
-    if ((stage->kind != TIR_MAP && stage->kind != TIR_REDUCE) || stage->count != 1 || stage->fold >= 0)
-        tir_schedule_raise(w->state, "%s is no map or reduction to one value", stage->name);
+    if (!may_be_part(stage)) tir_schedule_raise(w->state, "%s is no map or reduction to one value", stage->name);
     if (stage->kind == TIR_REDUCE && !stage->merge[0])
         tir_schedule_raise(w->state, "%s does not begin with its identity", stage->name);
     if (stage->axis[along].extent != w->extent)
@@ -167,8 +171,7 @@ static bool find_followers_but(sweep *w, bool *late) {
         reading r = {.w = w, .stage = stage, .along = -1};
         tir_stage_loads(w->state->region, s, find_reading, &r);
         if (!r.sources && !r.followers && !r.otherwise && !reads_any(w, s, late)) continue;
-        const bool fits = stage->fold < 0 && stage->count == 1 && (stage->kind == TIR_MAP || stage->kind == TIR_REDUCE);
-        if (fits && !r.otherwise && r.along >= 0 && !reads_any(w, s, late)) {
+        if (may_be_part(stage) && !r.otherwise && r.along >= 0 && !reads_any(w, s, late)) {
             add_part(w, FOLLOWER, s, r.along);
             continue;
         }
@@ -365,34 +368,45 @@ static void add_operand(sweep *w, tir_expr load) {
     w->operands[w->operand_count++] = o;
 }
 
+/* A load of another part's value in the current part becomes one of the other part's step, in the same block. */
+static tir_expr load_of_step(const sweep *w, const part *from, tir_expr load, tir_expr guard, tir_expr other) {
+    const tir_node node = *tir_get(w->pool, load);
+    const int dims = node.count - (node.guarded ? 2 : 0);
+    tir_expr index[DLC_MAX_RANK];
+    int rank = 0;
+    for (int d = 0; d < w->free; d++) index[rank++] = tir_operand(w->pool, load, d);
+    index[rank++] = w->time;
+    for (int d = w->free; d < dims; d++) index[rank++] = d == from->along ? w->inside : tir_operand(w->pool, load, d);
+    return tir_load(w->pool, from->step, node.dtype, rank, index, guard, other);
+}
+
+/* A load of an operand in the current part, with so many indices, becomes one of the copied block. */
+static tir_expr load_of_copy(const sweep *w, const operand *o, tir_expr load, int dims) {
+    const part *p = &w->parts[w->current];
+    tir_expr index[DLC_MAX_RANK];
+    int rank = 0;
+    for (int a = 0; a < w->free; a++) index[rank++] = p->whole.axis[a].var;
+    index[rank++] = w->time;
+    for (int d = 0; d < dims; d++)
+        if (d != o->along && !o->fixed[d]) index[rank++] = tir_operand(w->pool, load, d);
+    index[rank++] = w->inside;
+    return tir_load(w->pool, o->step, tir_dtype_of(w->pool, load), rank, index, 0, 0);
+}
+
 /* A load in the current part, over its axes and the variables w->time and w->inside of its step. */
 static tir_expr replace_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const sweep *w = user;
     const part *p = &w->parts[w->current];
     tir_expr index[DLC_MAX_RANK];
-    int rank = 0;
     operand o;
     if (tir_op_of(pool, e) != TIR_LOAD) return rebuilt;
     const tir_node node = *tir_get(pool, rebuilt);
     const int dims = node.count - (node.guarded ? 2 : 0), from = part_of(w, (uint32_t)node.bits);
     tir_expr guard = node.guarded ? tir_operand(pool, rebuilt, dims) : 0,
              other = node.guarded ? tir_operand(pool, rebuilt, dims + 1) : tir_int(pool, node.dtype, 0);
-    if (from >= 0 && w->parts[from].kind != SUM) {
-        for (int d = 0; d < w->free; d++) index[rank++] = tir_operand(pool, rebuilt, d);
-        index[rank++] = w->time;
-        for (int d = w->free; d < dims; d++)
-            index[rank++] = d == w->parts[from].along ? w->inside : tir_operand(pool, rebuilt, d);
-        return tir_load(pool, w->parts[from].step, node.dtype, rank, index, guard, other);
-    }
+    if (from >= 0 && w->parts[from].kind != SUM) return load_of_step(w, &w->parts[from], rebuilt, guard, other);
     const int known = is_operand(w, p, e, &o) ? known_operand(w, &o) : -1;
-    if (known >= 0) {
-        for (int a = 0; a < w->free; a++) index[rank++] = p->whole.axis[a].var;
-        index[rank++] = w->time;
-        for (int d = 0; d < dims; d++)
-            if (d != o.along && !o.fixed[d]) index[rank++] = tir_operand(pool, rebuilt, d);
-        index[rank++] = w->inside;
-        return tir_load(pool, w->operands[known].step, node.dtype, rank, index, 0, 0);
-    }
+    if (known >= 0) return load_of_copy(w, &w->operands[known], rebuilt, dims);
     const tir_expr k = p->whole.axis[p->along].var;
     if (p->kind == SUM || !w->ragged || !tir_uses(pool, rebuilt, k)) return rebuilt;
     const tir_expr within = tir_lt(pool, k, w->extent);

@@ -110,6 +110,17 @@ static void find_lifetimes(lifetimes *l, const tir_phase *phase) {
     }
 }
 
+/* Sets meets[i * buffers + k] of the buffers i and k that are live at once in the phase. */
+static void find_meetings(lifetimes *l, const tir_phase *phase, bool *meets) {
+    const uint32_t count = l->kernel->buffers.count;
+    find_lifetimes(l, phase);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < count; k++)
+            if (l->uses[i].first >= 0 && l->uses[k].first >= 0 && l->uses[i].first <= l->uses[k].last &&
+                l->uses[k].first <= l->uses[i].last)
+                meets[i * count + k] = true;
+}
+
 /* ---- offsets */
 
 /* The lowest offset that no buffer of `busy` uses. */
@@ -127,6 +138,17 @@ static int64_t free_place(const tir_kernel *kernel, uint32_t id, const bool *bus
     return place;
 }
 
+/* The phase has shared memory up to the end of the last buffer that it uses. */
+static void set_shared_bytes(lifetimes *l, tir_phase *phase) {
+    const tir_kernel *kernel = l->kernel;
+    find_lifetimes(l, phase);
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        if (kernel->buffers.data[i].scope != TIR_SCOPE_SHARED || l->uses[i].first < 0) continue;
+        const int64_t end = offset_of(kernel, i) + placed_bytes(kernel, i);
+        if (end > phase->shared_bytes) phase->shared_bytes = end;
+    }
+}
+
 void tir_kernel_place_shared(tir_kernel *kernel, bool reuse) {
     const uint32_t count = kernel->buffers.count;
     bool *busy = LIB_NEW_ARRAY(kernel->arena, bool, count + 1),
@@ -135,14 +157,7 @@ void tir_kernel_place_shared(tir_kernel *kernel, bool reuse) {
     uint32_t shared = 0;
     for (uint32_t i = 0; i < count; i++) shared += kernel->buffers.data[i].scope == TIR_SCOPE_SHARED;
     if (!shared) return;
-    for (uint32_t p = 0; p < kernel->phases.count && reuse; p++) {
-        find_lifetimes(&l, &kernel->phases.data[p]);
-        for (uint32_t i = 0; i < count; i++)
-            for (uint32_t k = 0; k < count; k++)
-                if (l.uses[i].first >= 0 && l.uses[k].first >= 0 && l.uses[i].first <= l.uses[k].last &&
-                    l.uses[k].first <= l.uses[i].last)
-                    meets[i * count + k] = true;
-    }
+    for (uint32_t p = 0; p < kernel->phases.count && reuse; p++) find_meetings(&l, &kernel->phases.data[p], meets);
     for (uint32_t i = 0; i < count; i++) {
         tir_buffer *buffer = &kernel->buffers.data[i];
         if (buffer->scope != TIR_SCOPE_SHARED || buffer->offset) continue;
@@ -151,13 +166,5 @@ void tir_kernel_place_shared(tir_kernel *kernel, bool reuse) {
                       (!reuse || meets[i * count + k]);
         buffer->offset = tir_index(kernel->pool, free_place(kernel, i, busy));
     }
-    for (uint32_t p = 0; p < kernel->phases.count; p++) {
-        tir_phase *phase = &kernel->phases.data[p];
-        find_lifetimes(&l, phase);
-        for (uint32_t i = 0; i < count; i++) {
-            if (kernel->buffers.data[i].scope != TIR_SCOPE_SHARED || l.uses[i].first < 0) continue;
-            const int64_t end = offset_of(kernel, i) + placed_bytes(kernel, i);
-            if (end > phase->shared_bytes) phase->shared_bytes = end;
-        }
-    }
+    for (uint32_t p = 0; p < kernel->phases.count; p++) set_shared_bytes(&l, &kernel->phases.data[p]);
 }

@@ -627,6 +627,20 @@ static tir_expr index_rem(tir_pool *pool, tir_expr a, tir_expr b) {
 
 /* ---- minimum, maximum, comparison: by the range of the difference */
 
+static tir_expr index_min_max(tir_pool *pool, tir_op op, tir_expr a, tir_expr b);
+
+/* op of x and y if x is a minimum or maximum itself, and one of the three values can be left out; 0: none can. */
+static tir_expr join_min_max(tir_pool *pool, tir_op op, tir_expr x, tir_expr y) {
+    int64_t value, inner;
+    tir_op other = op == TIR_MIN ? TIR_MAX : TIR_MIN;
+    if (tir_op_of(pool, x) != op && tir_op_of(pool, x) != other) return 0;
+    tir_expr x0 = tir_operand(pool, x, 0), x1 = tir_operand(pool, x, 1);
+    if (x0 == y || x1 == y) return tir_op_of(pool, x) == op ? x : y; /* absorbed */
+    if (tir_op_of(pool, x) != op || !tir_const_index(pool, x1, &inner) || !tir_const_index(pool, y, &value)) return 0;
+    bool keep = (inner < value) == (op == TIR_MIN);
+    return keep ? x : index_min_max(pool, op, x0, y);
+}
+
 static tir_expr index_min_max(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     if (a == b) return a;
     tir_sum difference;
@@ -635,23 +649,16 @@ static tir_expr index_min_max(tir_pool *pool, tir_op op, tir_expr a, tir_expr b)
     tir_interval range = tir_sum_range(pool, &difference);
     if (range.high <= 0) return op == TIR_MIN ? a : b;
     if (range.low >= 0) return op == TIR_MIN ? b : a;
-    int64_t value, inner;
+    int64_t value;
     bool a_const = tir_const_index(pool, a, &value);
     if (a_const || (a > b && !tir_const_index(pool, b, &value))) {
         tir_expr swap = a;
         a = b;
         b = swap;
     }
-    tir_op other = op == TIR_MIN ? TIR_MAX : TIR_MIN;
     for (int side = 0; side < 2; side++) {
-        tir_expr x = side ? b : a, y = side ? a : b;
-        if (tir_op_of(pool, x) != op && tir_op_of(pool, x) != other) continue;
-        tir_expr x0 = tir_operand(pool, x, 0), x1 = tir_operand(pool, x, 1);
-        if (x0 == y || x1 == y) return tir_op_of(pool, x) == op ? x : y; /* absorbed */
-        if (tir_op_of(pool, x) == op && tir_const_index(pool, x1, &inner) && tir_const_index(pool, y, &value)) {
-            bool keep = (inner < value) == (op == TIR_MIN);
-            return keep ? x : index_min_max(pool, op, x0, y);
-        }
+        tir_expr joined = join_min_max(pool, op, side ? b : a, side ? a : b);
+        if (joined) return joined;
     }
     return intern2(pool, op, a, b);
 }

@@ -645,6 +645,24 @@ static bool element_at(tir_vectoriser *v, const tir_stmt *loop, const tir_stmt *
     return tir_is_const(v->pool, resolve(v, tir_substitute(v->pool, at, 2, from, to)), element);
 }
 
+/* Does the store add to its register a product of factors of the row and of the column, over the same columns in each row? */
+static bool adds_product(const tir_vectoriser *v, const tir_stmt *loop, const tir_stmt *store) {
+    const tir_stmt *vec = loop->for_.body;
+    const tir_expr value = store->store.value, row = loop->for_.var, column = vec->for_.var;
+    if (!is_addend(v, store, value) || tir_uses(v->pool, vec->for_.lower, row)) return false;
+    for (int i = 0; i < 2; i++)
+        if (!is_factor(v, tir_operand(v->pool, value, i), row, column)) return false;
+    return true;
+}
+
+/* Lanes of the whole vectors of a row of so many columns; 0: two rows cannot share a last vector. */
+static int pair_width(tir_vectoriser *v, const tir_stmt *vec, int64_t columns) {
+    const tir_vec_plan vectors = tir_vec_plan_of(v, vec);
+    const int width = vectors.ways > 1 || (vectors.roll && tir_vec_may_roll(v, vec->for_.body)) ? 0 : vectors.width;
+    if (width < 4 || columns <= width || !(columns % width) || 2 * (columns % width) > width) return 0;
+    return width;
+}
+
 bool tir_vec_rows_pair(tir_vectoriser *v, const tir_stmt *loop, tir_pair_plan *plan) {
     const tir_stmt *vec = loop->for_.body;
     int64_t columns, first, second;
@@ -653,13 +671,9 @@ bool tir_vec_rows_pair(tir_vectoriser *v, const tir_stmt *loop, tir_pair_plan *p
     if (!tir_is_const(v->pool, vec->for_.extent, &columns)) return false;
     const tir_stmt *store = only_store(v, vec, loop->for_.var);
     if (!store || !in_registers(v, store->store.buffer)) return false;
-    const tir_expr value = store->store.value, row = loop->for_.var, column = vec->for_.var;
-    if (!is_addend(v, store, value) || tir_uses(v->pool, vec->for_.lower, row)) return false;
-    for (int i = 0; i < 2; i++)
-        if (!is_factor(v, tir_operand(v->pool, value, i), row, column)) return false;
-    const tir_vec_plan vectors = tir_vec_plan_of(v, vec);
-    const int width = vectors.ways > 1 || (vectors.roll && tir_vec_may_roll(v, vec->for_.body)) ? 0 : vectors.width;
-    if (width < 4 || columns <= width || !(columns % width) || 2 * (columns % width) > width) return false;
+    if (!adds_product(v, loop, store)) return false;
+    const int width = pair_width(v, vec, columns);
+    if (!width) return false;
     if (!element_at(v, loop, store, 0, &first) || !element_at(v, loop, store, 1, &second)) return false;
     *plan = (tir_pair_plan){.width = width, .odd = second > first && first / (second - first) % 2};
     return true;

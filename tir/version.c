@@ -311,6 +311,15 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     return copy;
 }
 
+static tir_stmt *make_runs(versioning *v, const tir_stmt *loop, const run_list *list) {
+    tir_stmt *result = NULL, **cursor = &result;
+    for (int i = 0; i < list->count; i++) {
+        *cursor = make_run(v, loop, list->runs[i]);
+        cursor = list_end(cursor);
+    }
+    return result;
+}
+
 /* ---- boundaries that are expressions: between them conditions of the form  c*k + rest < 0  hold for all points of the loops inside,
  * before and after they remain in the code */
 
@@ -517,13 +526,19 @@ static bool is_parallel(const tir_stmt *list) {
     return list && list->kind == TIR_FOR && list->for_.parallel && !list->next;
 }
 
+/* The loop's body; of a parallel loop: that of the innermost parallel loop directly inside. */
+static tir_stmt **task_of(tir_stmt *loop) {
+    tir_stmt **task = &loop->for_.body;
+    while (loop->for_.parallel && is_parallel(*task)) task = &(*task)->for_.body;
+    return task;
+}
+
 static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies) {
     tir_pool *pool = v->pool;
     boundaries b = {.v = v, .var = loop->for_.var, .guards = loop->for_.clip};
     b.varies = has_parameter(pool, loop->for_.extent);
     if (loop->for_.loop != TIR_SERIAL) return loop;
-    tir_stmt **task = &loop->for_.body;
-    while (loop->for_.parallel && is_parallel(*task)) task = &(*task)->for_.body;
+    tir_stmt **task = task_of(loop);
     find_boundaries(&b, *task);
     b.again = !b.guards && b.count;
     if (b.again) find_boundaries(&b, *task);
@@ -567,12 +582,7 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES)
         return v->clips ? split_at_boundaries(v, loop, copies) : loop;
     *copies *= list->count;
-    tir_stmt *result = NULL, **cursor = &result;
-    for (int i = 0; i < list->count; i++) {
-        *cursor = make_run(v, loop, list->runs[i]);
-        cursor = list_end(cursor);
-    }
-    return result;
+    return make_runs(v, loop, list);
 }
 
 static void note_loaded(versioning *v, const tir_stmt *let) {

@@ -550,6 +550,20 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     name_results(im, node);
 }
 
+/* Maps the hash of each result's name to the number of the node that makes it. */
+static void map_producers(lib_arena *arena, const onnx_node *nodes, size_t count, lib_map *producers) {
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < nodes[n].outputs.count; i++)
+            if (nodes[n].outputs.data[i].size)
+                lib_map_insert(arena, producers, hash_name(nodes[n].outputs.data[i]), (uint32_t)n);
+}
+
+static bool has_result(const onnx_node *node, onnx_bytes name) {
+    bool is = false;
+    for (size_t k = 0; k < node->outputs.count; k++) is |= onnx_same(node->outputs.data[k], name);
+    return is;
+}
+
 /* Topological order of the nodes, in linear time (Kahn 1962). The file's own order is kept if it is topological, as it should be. */
 static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
     lib_arena *arena = im->g->arena;
@@ -562,10 +576,7 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
     lib_vec(reader) readers = {0};
     lib_map producers = {0};
     uint32_t *first = LIB_NEW_ARRAY(arena, uint32_t, count + 1);
-    for (size_t n = 0; n < count; n++)
-        for (size_t i = 0; i < nodes[n].outputs.count; i++)
-            if (nodes[n].outputs.data[i].size)
-                lib_map_insert(arena, &producers, hash_name(nodes[n].outputs.data[i]), (uint32_t)n);
+    map_producers(arena, nodes, count, &producers);
     lib_vec_push(arena, &readers, ((reader){0, 0}));
     for (size_t n = 0; n < count; n++)
         for (size_t i = 0; i < nodes[n].inputs.count; i++) {
@@ -573,10 +584,7 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
             for (uint32_t at = lib_map_first(&producers, hash); at != LIB_MAP_END;
                  at = lib_map_next(&producers, hash, at)) {
                 const size_t from = producers.slots[at].value;
-                bool is = false;
-                for (size_t k = 0; k < nodes[from].outputs.count; k++)
-                    is |= onnx_same(nodes[from].outputs.data[k], nodes[n].inputs.data[i]);
-                if (!is) continue;
+                if (!has_result(&nodes[from], nodes[n].inputs.data[i])) continue;
                 waiting[n]++;
                 lib_vec_push(arena, &readers, ((reader){n, first[from]}));
                 first[from] = readers.count - 1;

@@ -526,8 +526,8 @@ static void check_sparse(model_check *c, const onnx_sparse *s, const char *what)
 /* Numbers of fields in message_attribute's table. */
 enum { HAS_F = 1, HAS_I = 2 };
 
-onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *a) {
-    if (a->type || a->reference.size) return (onnx_attribute_type)a->type;
+/* The type of the value that the attribute has. */
+static onnx_attribute_type type_of_value(const onnx_attribute *a) {
     return a->g                       ? ONNX_ATTRIBUTE_GRAPH
            : a->t                     ? ONNX_ATTRIBUTE_TENSOR
            : a->sparse                ? ONNX_ATTRIBUTE_SPARSE
@@ -543,6 +543,11 @@ onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *a) {
            : a->present & 1u << HAS_F ? ONNX_ATTRIBUTE_FLOAT
            : a->present & 1u << HAS_I ? ONNX_ATTRIBUTE_INT
                                       : ONNX_UNDEFINED;
+}
+
+onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *a) {
+    if (a->type || a->reference.size) return (onnx_attribute_type)a->type;
+    return type_of_value(a);
 }
 
 static void check_name(model_check *c, onnx_bytes name, const char *what) {
@@ -562,6 +567,12 @@ static void check_later(model_check *c, const onnx_graph *graph, const onnx_attr
     lib_vec_push(c->arena, &c->work, ((model_work){graph, NULL, place}));
 }
 
+/* Is the type one of a single message that the attribute does not have? */
+static bool lacks_message(const onnx_attribute *a, onnx_attribute_type type) {
+    return (type == ONNX_ATTRIBUTE_TENSOR && !a->t) || (type == ONNX_ATTRIBUTE_GRAPH && !a->g) ||
+           (type == ONNX_ATTRIBUTE_SPARSE && !a->sparse) || (type == ONNX_ATTRIBUTE_TYPE && !a->tp);
+}
+
 static void check_attribute(model_check *c, const onnx_attribute *a) {
     c->attribute = a;
     if (!a->name.size) fail(c, DLC_PARSE_ERROR, "it has no name");
@@ -570,10 +581,7 @@ static void check_attribute(model_check *c, const onnx_attribute *a) {
         fail(c, DLC_PARSE_ERROR, "type %d, which ONNX does not have", a->type);
     const onnx_attribute_type type = onnx_attribute_type_of(a);
     if (type == ONNX_UNDEFINED && !a->reference.size) fail(c, DLC_PARSE_ERROR, "it has neither a type nor a value");
-    if (!a->reference.size &&
-        ((type == ONNX_ATTRIBUTE_TENSOR && !a->t) || (type == ONNX_ATTRIBUTE_GRAPH && !a->g) ||
-         (type == ONNX_ATTRIBUTE_SPARSE && !a->sparse) || (type == ONNX_ATTRIBUTE_TYPE && !a->tp)))
-        fail(c, DLC_PARSE_ERROR, "it has no value of its type");
+    if (!a->reference.size && lacks_message(a, type)) fail(c, DLC_PARSE_ERROR, "it has no value of its type");
     if (a->t) check_tensor(c, a->t, "tensor");
     if (a->sparse) check_sparse(c, a->sparse, "sparse tensor");
     for (size_t i = 0; i < a->tensors.count; i++) check_tensor(c, &a->tensors.data[i], "tensor");

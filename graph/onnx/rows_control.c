@@ -287,6 +287,17 @@ static bool begins_true(onnx_import *im, graph_id condition) {
     return known && known->count == 1 && onnx_operand_float(im, 1, 0) != 0;
 }
 
+/* Lists the operands of the row; captures are found already. */
+static void list_operands(onnx_import *im, loop *l, size_t given, size_t stacks) {
+    l->in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l->all, NULL) + 4);
+    l->in[l->count++] = graph_scalar_i64(im->g, DLC_I64, 0);
+    l->in[l->count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
+    for (int i = 0; i < l->carried; i++) l->in[l->count++] = onnx_operand(im, (size_t)i + 2);
+    l->limited = onnx_has(im, 0) && !stacks;
+    if (l->limited) l->in[l->count++] = as_scalar(im, onnx_operand(im, 0));
+    l->count += captured_ids(im, &l->all, l->in + l->count);
+}
+
 /* Imports the Loop as one row: `while`, or, with stacks, `scan`. */
 static void import_loop_row(onnx_import *im) {
     loop l = {.graph = onnx_graph_attribute(im, "body")};
@@ -302,13 +313,7 @@ static void import_loop_row(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "%zu results of a loop that has %zu", results, (size_t)l.carried + stacks);
     const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
     onnx_find_captures(im, &l.all, l.graph, l.graph);
-    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l.all, NULL) + 4);
-    l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
-    l.in[l.count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
-    for (int i = 0; i < l.carried; i++) l.in[l.count++] = onnx_operand(im, (size_t)i + 2);
-    l.limited = onnx_has(im, 0) && !stacks;
-    if (l.limited) l.in[l.count++] = as_scalar(im, onnx_operand(im, 0));
-    l.count += captured_ids(im, &l.all, l.in + l.count);
+    list_operands(im, &l, given, stacks);
     graph_id y;
     if (!stacks) {
         const int64_t condition = loop_condition(im, &l), inside = loop_body(im, &l, 0, &always);

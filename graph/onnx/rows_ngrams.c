@@ -40,6 +40,17 @@ static int64_t part_items(onnx_import *im, const ngrams *a, int n) {
     return to - from;
 }
 
+/* The number of columns of the result: one more than the greatest column of an n-gram. */
+static int64_t width_of(onnx_import *im, const int64_t *column, int columns) {
+    int64_t width = 0;
+    for (int i = 0; i < columns; i++) {
+        if (column[i] < 0 || column[i] >= 1 << 24)
+            onnx_fail(im, DLC_PARSE_ERROR, "column %lld of an n-gram", (long long)column[i]);
+        width = column[i] >= width ? column[i] + 1 : width;
+    }
+    return width;
+}
+
 /* Reads the attributes. Sets *items to operand 0, its strings as integers. */
 static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
     const onnx_attribute *integers = onnx_attribute_find(im, "pool_int64s", ONNX_ATTRIBUTE_INTS);
@@ -62,11 +73,7 @@ static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
     if (a.total != columns || (a.weight && weights != columns))
         onnx_fail(im, DLC_PARSE_ERROR, "%d ngram_indexes and %d weights for %lld n-grams", columns, weights,
                   (long long)a.total);
-    for (int i = 0; i < columns; i++) {
-        if (a.column[i] < 0 || a.column[i] >= 1 << 24)
-            onnx_fail(im, DLC_PARSE_ERROR, "column %lld of an n-gram", (long long)a.column[i]);
-        a.width = a.column[i] >= a.width ? a.column[i] + 1 : a.width;
-    }
+    a.width = width_of(im, a.column, columns);
     if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     if (integers) {
         a.pool = integers->ints.data;

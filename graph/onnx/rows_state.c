@@ -116,6 +116,30 @@ static bool is_number(onnx_import *im, tir_expr e, int64_t number) {
     return tir_is_const(im->g->pool, e, &value) && value == number;
 }
 
+/* The decay by token, of each head or of each key element. */
+static graph_id decay_by_token(onnx_import *im, int64_t heads, tir_expr count, tir_expr key_size, tir_expr one) {
+    const graph_id decay = packed_operand(im, 4, "decay");
+    const bool by_head = is_number(im, graph_shape_of(im->g, decay)->dim[2], heads);
+    return by_token(im, decay, 2, (tir_expr[]){count, by_head ? one : key_size});
+}
+
+/* Beta by token, of each head or of all. */
+static graph_id beta_by_token(onnx_import *im, tir_expr count, tir_expr one) {
+    const graph_id beta = packed_operand(im, 5, "beta");
+    const bool by_head = !is_number(im, graph_shape_of(im->g, beta)->dim[2], 1);
+    return by_token(im, beta, 2, (tir_expr[]){by_head ? count : one, one});
+}
+
+/* The attribute, or 1 / sqrt(key size). */
+static double scale_of(onnx_import *im, tir_expr key_size) {
+    const double scale = onnx_float(im, "scale", 0);
+    int64_t size;
+    if (scale != 0) return scale;
+    if (!tir_is_const(im->g->pool, key_size, &size))
+        onnx_fail(im, DLC_UNSUPPORTED, "keys of unknown size, without a scale");
+    return 1 / __builtin_sqrt((double)size);
+}
+
 static void import_linear_attention(onnx_import *im) {
     enum { LINEAR, GATED, DELTA, GATED_DELTA };
     graph *g = im->g;
@@ -140,26 +164,14 @@ static void import_linear_attention(onnx_import *im) {
         .k = by_token(im, k, 2, (tir_expr[]){count, key_size}),
         .v = by_token(im, v, 2, (tir_expr[]){count, value_size}),
     };
-    if (gates) {
-        const graph_id decay = packed_operand(im, 4, "decay");
-        const bool by_head = is_number(im, graph_shape_of(g, decay)->dim[2], heads);
-        x.decay = by_token(im, decay, 2, (tir_expr[]){count, by_head ? one : key_size});
-    }
-    if (corrects) {
-        const graph_id beta = packed_operand(im, 5, "beta");
-        const bool by_head = !is_number(im, graph_shape_of(g, beta)->dim[2], 1);
-        x.beta = by_token(im, beta, 2, (tir_expr[]){by_head ? count : one, one});
-    }
+    if (gates) x.decay = decay_by_token(im, heads, count, key_size, one);
+    if (corrects) x.beta = beta_by_token(im, count, one);
     const dlc_dtype computed = graph_shape_of(g, x.q)->dtype;
     graph_id state = onnx_operand(im, 3), y;
     const dlc_dtype stored = state ? graph_shape_of(g, state)->dtype : shape.dtype;
     state = state ? graph_cast(g, state, computed)
                   : graph_full(g, computed, 4, (tir_expr[]){shape.dim[0], count, key_size, value_size}, 0);
-    double scale = onnx_float(im, "scale", 0);
-    int64_t size;
-    if (scale == 0 && !tir_is_const(g->pool, key_size, &size))
-        onnx_fail(im, DLC_UNSUPPORTED, "keys of unknown size, without a scale");
-    if (scale == 0) scale = 1 / __builtin_sqrt((double)size);
+    const double scale = scale_of(im, key_size);
     state = (is_number(im, shape.dim[1], 1) ? linear_one : linear_scan)(im, &x, state, scale, &y);
     /* [tokens, batch, heads, queries of each, value size] */
     y = graph_transpose(g, graph_cast(g, y, shape.dtype), (int64_t[]){1, 0, 2, 3, 4});

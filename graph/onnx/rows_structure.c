@@ -281,6 +281,24 @@ static void import_constant_of_shape(onnx_import *im) {
     onnx_give(im, 0, graph_broadcast_to(im->g, value, rank, dims));
 }
 
+/* The number of elements of a range whose start and limit are numbers. */
+static tir_expr count_of_numbers(onnx_import *im, double step) {
+    const double span = (onnx_operand_float(im, 1, 0) - onnx_operand_float(im, 0, 0)) / step;
+    if (!(span < 0x1p40)) onnx_fail(im, DLC_UNSUPPORTED, "a range of %g numbers", span);
+    int64_t whole = span > 0 ? (int64_t)span : 0;
+    whole += span > (double)whole;
+    return number(im, whole);
+}
+
+/* The number of elements of a range by index expressions: start and limit may depend on symbols. */
+static tir_expr count_of_sizes(onnx_import *im, double step) {
+    const tir_expr from = onnx_operand_size(im, 0), to = onnx_operand_size(im, 1);
+    if (!(step > 0 && step < 0x1p40) || step != (double)(int64_t)step)
+        onnx_fail(im, DLC_UNSUPPORTED, "a step that is no positive number known at import");
+    return tir_max(im->g->pool, tir_ceil_div(im->g->pool, tir_sub(im->g->pool, to, from), number(im, (int64_t)step)),
+                   number(im, 0));
+}
+
 /* start + i * delta; the number of elements must be known. A step that is omitted, as com.microsoft's may be, is 1. */
 static void import_range(onnx_import *im) {
     const onnx_known *start = onnx_operand_asked(im, 0), *limit = onnx_operand_asked(im, 1),
@@ -290,20 +308,10 @@ static void import_range(onnx_import *im) {
         onnx_fail(im, DLC_UNSUPPORTED, "how many numbers there are depends on data");
     tir_expr count;
     const double step = !stepped || onnx_known_is_constant(im, delta) ? onnx_operand_float(im, 2, 1) : 0;
-    if (onnx_known_is_constant(im, start) && onnx_known_is_constant(im, limit) && step != 0) {
-        const double span = (onnx_operand_float(im, 1, 0) - onnx_operand_float(im, 0, 0)) / step;
-        if (!(span < 0x1p40)) onnx_fail(im, DLC_UNSUPPORTED, "a range of %g numbers", span);
-        int64_t whole = span > 0 ? (int64_t)span : 0;
-        whole += span > (double)whole;
-        count = number(im, whole);
-    } else {
-        const tir_expr from = onnx_operand_size(im, 0), to = onnx_operand_size(im, 1);
-        if (!(step > 0 && step < 0x1p40) || step != (double)(int64_t)step)
-            onnx_fail(im, DLC_UNSUPPORTED, "a step that is no positive number known at import");
-        count =
-            tir_max(im->g->pool, tir_ceil_div(im->g->pool, tir_sub(im->g->pool, to, from), number(im, (int64_t)step)),
-                    number(im, 0));
-    }
+    if (onnx_known_is_constant(im, start) && onnx_known_is_constant(im, limit) && step != 0)
+        count = count_of_numbers(im, step);
+    else
+        count = count_of_sizes(im, step);
     graph_id place = graph_iota(im->g, start->dtype, 1, &count, 0);
     if (stepped) place = onnx_binary(im, "mul", place, onnx_operand(im, 2));
     onnx_give(im, 0, onnx_binary(im, "add", onnx_operand(im, 0), place));

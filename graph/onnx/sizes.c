@@ -256,8 +256,18 @@ static bool fraction_operation(onnx_import *im, operation op, number a, number b
     }
 }
 
-static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, number b, number *y) {
+/* DIV or MOD of an index expression by a number. */
+static bool division(onnx_import *im, operation op, number a, number b, number *y) {
     tir_pool *p = im->g->pool;
+    int64_t z;
+    if (!constant_index(im, b, &z) || z <= 0) return false;
+    /* ONNX truncates quotients, index expressions round down: both agree if the dividend is not negative, or a multiple of the divisor. */
+    if (op == DIV && !is_natural(im, a.index) && tir_multiple_of(p, a.index) % z != 0) return false;
+    *y = (number){op == DIV ? tir_div(p, a.index, b.index) : tir_rem(p, a.index, b.index), 1, 0};
+    return true;
+}
+
+static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, number b, number *y) {
     const bool is_float = lib_dtype_is_float(dtype);
     int64_t x, z, r;
     double u, v;
@@ -266,11 +276,7 @@ static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, nu
         return integer_operation(op, x, z, &r) && wrapped(im, dtype, r, y);
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
     if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
-    if (!constant_index(im, b, &z) || z <= 0) return false;
-    /* ONNX truncates quotients, index expressions round down: both agree if the dividend is not negative, or a multiple of the divisor. */
-    if (op == DIV && !is_natural(im, a.index) && tir_multiple_of(p, a.index) % z != 0) return false;
-    *y = (number){op == DIV ? tir_div(p, a.index, b.index) : tir_rem(p, a.index, b.index), 1, 0};
-    return true;
+    return division(im, op, a, b, y);
 }
 
 typedef enum comparison { EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL } comparison;
@@ -444,36 +450,41 @@ static const onnx_known *fold_cast(onnx_import *im) {
     return y;
 }
 
+/* The absolute value, of an element that is no float of known value. */
+static bool absolute(onnx_import *im, dlc_dtype dtype, number a, number *y) {
+    int64_t integer;
+    if (constant_index(im, a, &integer) && integer < 0) return operate(im, dtype, SUB, whole(im, 0), a, y);
+    if (!a.index || !is_natural(im, a.index)) return false;
+    *y = a;
+    return true;
+}
+
+/* op: 'n' Neg, '!' Not, 'a' Abs, 'f' Floor, 'c' Ceil. */
+static bool unary(onnx_import *im, dlc_dtype dtype, int op, number a, number *y) {
+    double value;
+    int64_t integer;
+    if (op == 'n') /* -0 - 0 is -0 */
+        return operate(im, dtype, SUB, lib_dtype_is_float(dtype) ? real(-0.0) : whole(im, 0), a, y);
+    if (op == '!') {
+        if (!constant_index(im, a, &integer)) return false;
+        *y = whole(im, !integer);
+    } else if (lib_dtype_is_float(dtype) && constant_real(im, a, &value)) {
+        *y = real(op == 'f' ? floor(value) : op == 'c' ? ceil(value) : fabs(value));
+    } else if (op == 'a') {
+        return absolute(im, dtype, a, y);
+    } else {
+        const tir_expr over = tir_index(im->g->pool, a.over);
+        *y = (number){op == 'f' ? tir_div(im->g->pool, a.index, over) : tir_ceil_div(im->g->pool, a.index, over), 1, 0};
+    }
+    return true;
+}
+
 static const onnx_known *fold_unary(onnx_import *im, int op) {
     const onnx_known *x = onnx_operand_known(im, 0);
     if (!x) return NULL;
     onnx_known *y = onnx_known_new(im, x->dtype, x->rank, x->dims);
-    for (int64_t i = 0; i < x->count; i++) {
-        number a = x->element[i];
-        double value;
-        int64_t integer;
-        if (op == 'n') { /* -0 - 0 is -0 */
-            if (!operate(im, x->dtype, SUB, lib_dtype_is_float(x->dtype) ? real(-0.0) : whole(im, 0), a,
-                         &y->element[i]))
-                return NULL;
-        } else if (op == '!') {
-            if (!constant_index(im, a, &integer)) return NULL;
-            y->element[i] = whole(im, !integer);
-        } else if (lib_dtype_is_float(x->dtype) && constant_real(im, a, &value)) {
-            y->element[i] = real(op == 'f' ? floor(value) : op == 'c' ? ceil(value) : fabs(value));
-        } else if (op == 'a') {
-            if (constant_index(im, a, &integer) && integer < 0) {
-                if (!operate(im, x->dtype, SUB, whole(im, 0), a, &y->element[i])) return NULL;
-            } else if (a.index && is_natural(im, a.index))
-                y->element[i] = a;
-            else
-                return NULL;
-        } else {
-            const tir_expr over = tir_index(im->g->pool, a.over);
-            y->element[i] = (number){
-                op == 'f' ? tir_div(im->g->pool, a.index, over) : tir_ceil_div(im->g->pool, a.index, over), 1, 0};
-        }
-    }
+    for (int64_t i = 0; i < x->count; i++)
+        if (!unary(im, x->dtype, op, x->element[i], &y->element[i])) return NULL;
     return y;
 }
 
@@ -598,36 +609,41 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     return strided(im, x, x->rank, dims, 0, stride);
 }
 
-/* Folds Identity, Reshape, Squeeze or Unsqueeze (callers pass no other operator) of a known value: the same elements, other dimensions.
- * NULL: an operand is not known, or this form of the operator is not folded. */
-static const onnx_known *fold_structure(onnx_import *im) {
-    const onnx_known *x = onnx_operand_known(im, 0);
+/* Folds Reshape of a known value. NULL: an operand is not known, or this form of the operator is not folded. */
+static const onnx_known *fold_reshape(onnx_import *im, const onnx_known *x) {
+    int rank = 0;
+    int64_t dims[DLC_MAX_RANK] = {0};
+    if (im->opset < 5 || !onnx_operand_is_constant(im, 1)) return NULL;
+    const int64_t *to = onnx_operand_integers(im, 1, &rank);
+    int64_t left = x->count;
+    int open = -1;
+    if (rank > DLC_MAX_RANK || onnx_int(im, "allowzero", 0)) return NULL;
+    for (int d = 0; d < rank; d++) {
+        dims[d] = to[d] == 0 && d < x->rank ? x->dims[d] : to[d];
+        if (to[d] == -1 && open < 0)
+            open = d;
+        else if (dims[d] > 0 && left % dims[d] == 0)
+            left /= dims[d];
+        else
+            return NULL;
+    }
+    if (open >= 0) dims[open] = left;
+    return reshaped(im, x, rank, dims);
+}
+
+/* The axes of Squeeze or Unsqueeze, since opset 13 an operand. NULL: none are given. */
+static const int64_t *axes_of(onnx_import *im, int *count) {
+    if (im->opset < 13) return onnx_ints(im, "axes", count);
+    return onnx_has(im, 1) ? onnx_operand_integers(im, 1, count) : NULL;
+}
+
+/* Folds Squeeze or Unsqueeze of a known value. NULL: as for Reshape. */
+static const onnx_known *fold_squeeze(onnx_import *im, const onnx_known *x) {
     int count = 0, rank = 0;
     int64_t dims[DLC_MAX_RANK] = {0};
-    if (!x) return NULL;
-    if (onnx_is(im->node->operator, "Identity")) return x;
-    if (onnx_is(im->node->operator, "Reshape")) {
-        if (im->opset < 5 || !onnx_operand_is_constant(im, 1)) return NULL;
-        const int64_t *to = onnx_operand_integers(im, 1, &rank);
-        int64_t left = x->count;
-        int open = -1;
-        if (rank > DLC_MAX_RANK || onnx_int(im, "allowzero", 0)) return NULL;
-        for (int d = 0; d < rank; d++) {
-            dims[d] = to[d] == 0 && d < x->rank ? x->dims[d] : to[d];
-            if (to[d] == -1 && open < 0)
-                open = d;
-            else if (dims[d] > 0 && left % dims[d] == 0)
-                left /= dims[d];
-            else
-                return NULL;
-        }
-        if (open >= 0) dims[open] = left;
-        return reshaped(im, x, rank, dims);
-    }
     const bool squeeze = onnx_is(im->node->operator, "Squeeze");
     if (im->opset >= 13 && onnx_has(im, 1) && !onnx_operand_is_constant(im, 1)) return NULL;
-    const int64_t *axes = im->opset >= 13 ? (onnx_has(im, 1) ? onnx_operand_integers(im, 1, &count) : NULL)
-                                          : onnx_ints(im, "axes", &count);
+    const int64_t *axes = axes_of(im, &count);
     const int out = squeeze ? x->rank : x->rank + count;
     uint32_t named = 0;
     int from = 0;
@@ -645,6 +661,15 @@ static const onnx_known *fold_structure(onnx_import *im) {
     return reshaped(im, x, rank, dims);
 }
 
+/* Folds Identity, Reshape, Squeeze or Unsqueeze (callers pass no other operator) of a known value: the same elements, other dimensions.
+ * NULL: an operand is not known, or this form of the operator is not folded. */
+static const onnx_known *fold_structure(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    if (!x) return NULL;
+    if (onnx_is(im->node->operator, "Identity")) return x;
+    return onnx_is(im->node->operator, "Reshape") ? fold_reshape(im, x) : fold_squeeze(im, x);
+}
+
 static const onnx_known *fold_reduce(onnx_import *im, int op) {
     const onnx_known *x = onnx_operand_known(im, 0);
     if (!x || x->rank > 1 || x->count == 0 || (onnx_has(im, 1) && !onnx_operand_is_constant(im, 1))) return NULL;
@@ -660,13 +685,17 @@ static const onnx_known *fold_reduce(onnx_import *im, int op) {
     return y;
 }
 
+static bool is_small(int64_t value) {
+    return value <= 1 << 20 && value >= -(1 << 20);
+}
+
 static const onnx_known *fold_range(onnx_import *im) {
     int64_t start, limit, step;
     const onnx_known *a = onnx_operand_known(im, 0), *b = onnx_operand_known(im, 1), *c = onnx_operand_known(im, 2);
     if (!a || !b || !c || lib_dtype_is_float(a->dtype) || !constant_index(im, a->element[0], &start) ||
         !constant_index(im, b->element[0], &limit) || !constant_index(im, c->element[0], &step) || step == 0)
         return NULL;
-    if (limit > 1 << 20 || limit < -(1 << 20) || start > 1 << 20 || start < -(1 << 20)) return NULL;
+    if (!is_small(limit) || !is_small(start)) return NULL;
     const int64_t span = limit - start, toward = step > 0 ? 1 : -1;
     const int64_t count = span * toward > 0 ? (span - toward) / step + 1 : 0;
     if (count > known_max(im)) return NULL;

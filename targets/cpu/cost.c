@@ -174,10 +174,22 @@ typedef struct price {
     double fma, vector;
 } price;
 
+static bool is_real(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
+}
+
+static price price_of_cast(const counter *c, tir_dtype to, tir_dtype from) {
+    if (from == TIR_INDEX || to == TIR_INDEX) return (price){0, 1};
+    bool unit = (c->machine->unit_bits & CPU_BF16_DOT) != 0;
+    if (to == DLC_BF16 || to == DLC_F16) return (price){0, to == DLC_F16 ? 2 : unit ? 4 : 6};
+    if (is_real(from) && !lib_dtype_is_float((dlc_dtype)to)) return (price){1, 5};
+    return (price){0, from == DLC_F16 ? 2 : 1};
+}
+
 static price price_of(const counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     tir_dtype operand = node->count ? tir_dtype_of(c->pool, tir_operand(c->pool, e, node->count - 1)) : node->dtype;
-    bool real = operand < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)operand);
+    bool real = is_real(operand);
     double bytes = c->machine->vector_bytes, wide = operand == DLC_F64 ? c->rates->divide_f64 : c->rates->divide;
     if (tir_ops[node->op].flags & TIR_MATH) return (price){bytes * 8, bytes * 8}; /* a call for each lane */
     switch (node->op) {
@@ -199,14 +211,7 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_DOT4_U8I8: return (price){1, cpu_unit_instructions((tir_op)node->op)};
     case TIR_MIN:
     case TIR_MAX: return (price){0, real ? 3 : 1};
-    case TIR_CAST: {
-        tir_dtype to = node->dtype;
-        if (operand == TIR_INDEX || to == TIR_INDEX) return (price){0, 1};
-        bool unit = (c->machine->unit_bits & CPU_BF16_DOT) != 0;
-        if (to == DLC_BF16 || to == DLC_F16) return (price){0, to == DLC_F16 ? 2 : unit ? 4 : 6};
-        if (real && !lib_dtype_is_float((dlc_dtype)to)) return (price){1, 5};
-        return (price){0, operand == DLC_F16 ? 2 : 1};
-    }
+    case TIR_CAST: return price_of_cast(c, node->dtype, operand);
     default: return (price){0, 1};
     }
 }
@@ -382,6 +387,25 @@ static bool is_shuffled_load(const counter *c, double step) {
     return step >= 2 && step <= most && (c->machine->masked || !c->masks);
 }
 
+/* Where the lanes of an access are. */
+typedef struct lane_places {
+    /* next to each other, in either order, or at one address; next to each other in the reverse order */
+    bool together, reversed;
+    /* elements from lane to lane */
+    double step;
+} lane_places;
+
+static lane_places places_of_lanes(const counter *c, const cost_pace pace[OPEN], uint32_t mask, double bytes) {
+    lane_places places = {.together = true};
+    for (int i = 0; i < c->depth; i++) {
+        if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
+        places.reversed = pace[i].stride == -bytes;
+        places.together = pace[i].stride == bytes || pace[i].stride == 0 || places.reversed;
+        places.step = pace[i].stride / bytes;
+    }
+    return places;
+}
+
 /* Counts the loads of one vector, or with `store` the stores, whose lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, const tir_stmt *store) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
@@ -389,27 +413,20 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
     note_access(c, buffer, pace, store != NULL, store && store->store.non_temporal);
-    bool together = true, reversed = false;
-    double step = 0; /* elements from lane to lane */
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     const double lanes = lanes_of(&done);
     double moves = share_of(c, &done, dtype), shuffles = 0;
-    for (int i = 0; i < c->depth; i++) {
-        if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
-        reversed = pace[i].stride == -bytes;
-        together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
-        step = pace[i].stride / bytes;
-    }
-    if (reversed) {
+    const lane_places places = places_of_lanes(c, pace, mask, bytes);
+    if (places.reversed) {
         shuffles = 1;
-    } else if (!together && store && store->store.rows > 1) { /* transposed in registers */
+    } else if (!places.together && store && store->store.rows > 1) { /* transposed in registers */
         shuffles = 4;
-    } else if (!together && !store && is_shuffled_load(c, step)) {
-        shuffles = step;
-        moves *= step;
-    } else if (!together) {
+    } else if (!places.together && !store && is_shuffled_load(c, places.step)) {
+        shuffles = places.step;
+        moves *= places.step;
+    } else if (!places.together) {
         shuffles = moves = lanes;
     }
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);

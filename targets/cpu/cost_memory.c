@@ -153,6 +153,14 @@ static double slowness_of(const traffic *t, const cost_access *a) {
     return rates->bandwidth[t->level] / rates->distant[t->level] * (crowded ? 1 + 2 * nest->line / least : 1);
 }
 
+/* The buffer's part of union_bytes, from the sums over its accesses in t->reads, t->writes and t->slow. */
+static double union_of_buffer(const traffic *t, uint32_t b, bool moved) {
+    double all = t->nest->buffer_bytes[b], read = t->reads[b] < all ? t->reads[b] : all,
+           written = t->writes[b] < all ? t->writes[b] : all, both = t->reads[b] + t->writes[b];
+    if (moved) return ((read > written ? read : 0) + written * t->write_cost) * (both > 0 ? 1 + t->slow[b] / both : 1);
+    return read > written ? read : written;
+}
+
 /* Bytes, each counted once, of all accesses inside `loop`, in one iteration (`whole` false) or all iterations of it. `moved`: bytes moved
  * to and from the level, written lines being written back, slow ones counted more; else the room that they need in the cache above. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
@@ -172,14 +180,7 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
         else
             t->reads[a->buffer] += bytes;
     }
-    for (uint32_t b = 0; b < nest->buffers; b++) {
-        double all = nest->buffer_bytes[b], read = t->reads[b] < all ? t->reads[b] : all,
-               written = t->writes[b] < all ? t->writes[b] : all, both = t->reads[b] + t->writes[b];
-        if (moved)
-            sum += ((read > written ? read : 0) + written * t->write_cost) * (both > 0 ? 1 + t->slow[b] / both : 1);
-        else
-            sum += read > written ? read : written;
-    }
+    for (uint32_t b = 0; b < nest->buffers; b++) sum += union_of_buffer(t, b, moved);
     return moved ? sum : fmax(sum, crowded);
 }
 

@@ -216,18 +216,11 @@ static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
 
 /* ---- between floats and integers */
 
-/* f32 lanes to bytes, saturating, NaN as 0; rounded to nearest even, or truncated. The conversion gives the lowest i32 for values out of
- * range, which narrowing saturates to the lower end; the upper end is clamped before. NULL: there is no single instruction. */
-static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVMValueRef x) {
-    static const char *const names[2][3] = {
-        {"llvm.x86.sse2.cvttps2dq", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx512.mask.cvttps2dq.512"},
-        {"llvm.x86.sse2.cvtps2dq", "llvm.x86.avx.cvt.ps2dq.256", "llvm.x86.avx512.mask.cvtps2dq.512"}};
+/* For byte_from_f32: clamps what neither the conversion nor, if it `saturates`, narrowing clamps. */
+static LLVMValueRef clamp_for_bytes(emitter *e, bool is_signed, bool saturates, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);
-    int lanes = lanes_of(x), size = lanes == 4 ? 0 : lanes == 8 ? 1 : lanes == 16 ? 2 : -1;
-    if (size < 0 || !e->features.x86 || (int)e->features.level < size) return NULL;
-    LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
-    bool saturates = e->features.level == CPU_AVX512;
+    int lanes = lanes_of(x);
     LLVMValueRef zero = LLVMConstNull(real), most = emit_real(e->f32, lanes, is_signed ? 127 : 255), y = x;
     if (!is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, zero, ""), y, zero, ""); /* also NaN */
     if (is_signed || !saturates) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, most, ""), y, most, "");
@@ -235,6 +228,21 @@ static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVM
         LLVMValueRef least = emit_real(e->f32, lanes, -128);
         y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, least, ""), y, least, "");
     }
+    return y;
+}
+
+/* f32 lanes to bytes, saturating, NaN as 0; rounded to nearest even, or truncated. The conversion gives the lowest i32 for values out of
+ * range, which narrowing saturates to the lower end; the upper end is clamped before. NULL: there is no single instruction. */
+static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVMValueRef x) {
+    static const char *const names[2][3] = {
+        {"llvm.x86.sse2.cvttps2dq", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx512.mask.cvttps2dq.512"},
+        {"llvm.x86.sse2.cvtps2dq", "llvm.x86.avx.cvt.ps2dq.256", "llvm.x86.avx512.mask.cvtps2dq.512"}};
+    LLVMBuilderRef b = e->builder;
+    int lanes = lanes_of(x), size = lanes == 4 ? 0 : lanes == 8 ? 1 : lanes == 16 ? 2 : -1;
+    if (size < 0 || !e->features.x86 || (int)e->features.level < size) return NULL;
+    LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
+    bool saturates = e->features.level == CPU_AVX512;
+    LLVMValueRef y = clamp_for_bytes(e, is_signed, saturates, x);
     LLVMValueRef operands[] = {y, LLVMConstNull(wide), LLVMConstAllOnes(e->i16), LLVMConstInt(e->i32, 4, false)};
     y = emit_call(e, names[nearest][size], NULL, NULL, size == 2 ? 4 : 1, operands);
     if (is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealORD, x, x, ""), y, LLVMConstNull(wide), "");

@@ -411,6 +411,24 @@ static emit_known divide_known(const emitter *e, tir_op op, int64_t divisor, int
     return EMIT_KNOWN;
 }
 
+/* Replaces *constant + *lane*l, l an active lane, by its sum, product, quotient or remainder (op) with right + step*l.
+ * EMIT_KNOWN_LANES: the result has no stride. */
+static emit_known combine_known(const emitter *e, tir_op op, int64_t right, int64_t step, int64_t *constant,
+                                int64_t *lane) {
+    if (op == TIR_ADD) {
+        *constant += right;
+        *lane += step;
+        return EMIT_KNOWN;
+    }
+    if (op == TIR_MUL) {
+        if (*lane && step) return EMIT_KNOWN_LANES;
+        *lane = *lane * right + step * *constant;
+        *constant *= right;
+        return EMIT_KNOWN;
+    }
+    return step || right <= 0 ? EMIT_UNKNOWN : divide_known(e, op, right, constant, lane);
+}
+
 emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane) {
     const tir_node *node = tir_get(e->pool, index);
     int64_t right, step;
@@ -431,18 +449,7 @@ emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64
     emit_known a = emit_index_known(e, tir_operand(e->pool, index, 0), constant, lane);
     if (a != EMIT_KNOWN || b != EMIT_KNOWN)
         return a == EMIT_UNKNOWN || b == EMIT_UNKNOWN ? EMIT_UNKNOWN : EMIT_KNOWN_LANES;
-    if (node->op == TIR_ADD) {
-        *constant += right;
-        *lane += step;
-        return EMIT_KNOWN;
-    }
-    if (node->op == TIR_MUL) {
-        if (*lane && step) return EMIT_KNOWN_LANES;
-        *lane = *lane * right + step * *constant;
-        *constant *= right;
-        return EMIT_KNOWN;
-    }
-    return step || right <= 0 ? EMIT_UNKNOWN : divide_known(e, (tir_op)node->op, right, constant, lane);
+    return combine_known(e, (tir_op)node->op, right, step, constant, lane);
 }
 
 /* Does the expression vary between lanes of the current vec loop? */

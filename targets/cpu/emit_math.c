@@ -154,6 +154,13 @@ static LLVMValueRef divide_by_float(emitter *e, bool is_signed, LLVMValueRef a, 
     return wide == type ? quotient : LLVMBuildTrunc(at, quotient, type, "");
 }
 
+/* Truncating. No lane of `divisor` is 0, or -1 where that of `a` is MIN; `known`: it is constant. */
+static LLVMValueRef safe_quotient(emitter *e, bool is_signed, bool known, LLVMValueRef a, LLVMValueRef divisor) {
+    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
+    if (lanes && !known && bits > 1 && bits <= 32 && e->features.x86) return divide_by_float(e, is_signed, a, divisor);
+    return is_signed ? LLVMBuildSDiv(e->builder, a, divisor, "") : LLVMBuildUDiv(e->builder, a, divisor, "");
+}
+
 /* Truncating; x/0 = 0 and MIN/-1 = MIN: such divisors are replaced by 1 first, which gives MIN and both remainders. */
 LLVMValueRef emit_int_divide(emitter *e, bool remainder, tir_dtype dtype, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
@@ -176,11 +183,7 @@ LLVMValueRef emit_int_divide(emitter *e, bool remainder, tir_dtype dtype, LLVMVa
         }
         divisor = LLVMBuildSelect(at, unsafe, one, b, "");
     }
-    LLVMValueRef quotient;
-    if (lanes && !known && bits > 1 && bits <= 32 && e->features.x86)
-        quotient = divide_by_float(e, is_signed, a, divisor);
-    else
-        quotient = is_signed ? LLVMBuildSDiv(at, a, divisor, "") : LLVMBuildUDiv(at, a, divisor, "");
+    LLVMValueRef quotient = safe_quotient(e, is_signed, known, a, divisor);
     if (remainder) {
         LLVMValueRef rest = LLVMBuildSub(at, a, LLVMBuildMul(at, quotient, divisor, ""), "");
         return by_zero ? LLVMBuildSelect(at, by_zero, zero, rest, "") : rest;

@@ -116,6 +116,12 @@ static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef point
     return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
 }
 
+/* A vector of neighbouring elements, of the lanes of `mask` only (NULL: of all). */
+static LLVMValueRef contiguous_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment,
+                                    LLVMValueRef mask) {
+    return mask ? masked_load(e, type, pointer, alignment, mask) : plain_load(e, type, pointer, alignment);
+}
+
 /* Every `step`-th element: `step` vector loads, none past the last element needed, and shuffles. With a mask (may be NULL) they access
  * the elements of its lanes only. */
 static LLVMValueRef strided_load(emitter *e, const access *a, int step, LLVMValueRef mask) {
@@ -400,31 +406,36 @@ static LLVMValueRef load_windows(emitter *e, const access *a, int lanes, const i
     return emit_shuffle(e, low, high, lanes, index);
 }
 
+/* Elements from lane to lane; 0: none, or no such number. */
+static int64_t step_of(const access *a) {
+    return !a->offset.vector.llvm && a->stride % a->size == 0 ? a->stride / a->size : 0;
+}
+
+static LLVMValueRef backward_load(emitter *e, const access *a, LLVMTypeRef type, LLVMValueRef mask) {
+    const int lanes = e->lanes;
+    LLVMValueRef pointer = address(e, a, -a->size * (lanes - 1));
+    if (mask) mask = reverse(e, mask, lanes);
+    return reverse(e, contiguous_load(e, type, pointer, a->unit, mask), lanes);
+}
+
+/* Are lanes `step` elements apart loaded as vectors and shuffled? */
+static bool has_strided_load(const emitter *e, int64_t step, emit_value mask) {
+    const bool cheap_masks = e->features.level >= CPU_AVX512;
+    const int most = e->features.level >= CPU_AVX512 ? 8 : 4; /* two vectors are shuffled by one instruction */
+    return step > 1 && step <= most && (!mask.llvm || cheap_masks);
+}
+
 static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     enum { LEAST_VECTOR = 16 /* bytes: LLVM widens shorter ones, and their masks */ };
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
-    int64_t step = a->size ? a->stride / a->size : 0;
-    bool regular = !a->offset.vector.llvm && a->stride % a->size == 0;
-    emit_value offsets = regular && (step == 1 || step == -1) ? (emit_value){0} : lane_offsets(e, a);
-    if (regular && step == 1 && mask.llvm && lanes * a->size >= LEAST_VECTOR) mask = emit_opaque_mask(e, mask);
+    const int64_t step = step_of(a);
+    emit_value offsets = step == 1 || step == -1 ? (emit_value){0} : lane_offsets(e, a);
+    if (step == 1 && mask.llvm && lanes * a->size >= LEAST_VECTOR) mask = emit_opaque_mask(e, mask);
     emit_at(e, e->top);
-    if (regular && step == 1) {
-        if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);
-        return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
-    }
-    if (regular && step == -1) {
-        LLVMValueRef pointer = address(e, a, -a->size * (lanes - 1)), value;
-        if (mask.llvm)
-            value = masked_load(e, type, pointer, a->unit, reverse(e, mask.llvm, lanes));
-        else
-            value = plain_load(e, type, pointer, a->unit);
-        return reverse(e, value, lanes);
-    }
-    const bool cheap_masks = e->features.level >= CPU_AVX512;
-    const int most = e->features.level >= CPU_AVX512 ? 8 : 4; /* two vectors are shuffled by one instruction */
-    if (regular && step > 1 && step <= most && (!mask.llvm || cheap_masks))
-        return strided_load(e, a, (int)step, mask.llvm);
+    if (step == 1) return contiguous_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
+    if (step == -1) return backward_load(e, a, type, mask.llvm);
+    if (has_strided_load(e, step, mask)) return strided_load(e, a, (int)step, mask.llvm);
     int64_t at[EMIT_MAX_LANES];
     if (known_offsets(e, a, offsets, mask.llvm ? leading_lanes(e, mask) : lanes, at) && read_windows(a, lanes, at)) {
         LLVMValueRef all = load_windows(e, a, lanes, at);
@@ -465,8 +476,7 @@ static bool is_row(const emitter *e, const access *a, emit_value guard, emit_val
 static LLVMValueRef row_load(emitter *e, const access *a, emit_value mask, int level) {
     LLVMTypeRef type = memory_type(e, a, e->lanes);
     emit_at(e, level);
-    if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);
-    return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
+    return contiguous_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
 }
 
 /* All lanes read one element. If the guard is false, zeros of the module are read instead. */
@@ -514,9 +524,14 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     return emit_remember(e, 7, key, value);
 }
 
+/* Number of the load's indices. */
+static int rank_of(const tir_node *load) {
+    return (int)load->count - (load->guarded ? 2 : 0);
+}
+
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands) {
     uint32_t buffer = (uint32_t)node->bits;
-    int rank = (int)node->count - (node->guarded ? 2 : 0);
+    int rank = rank_of(node);
     emit_value guard = {0}, other = {0};
     int64_t constant;
     if (node->guarded) {
@@ -560,29 +575,38 @@ static bool is_unguarded(emitter *e, const tir_node *node) {
     return !guard.lanes && emit_is_constant(guard, &constant) && constant != 0;
 }
 
-emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *operands) {
-    const emit_value none = {0};
-    emit_form first = {0};
+/* Are operands[0], [2], [4], ..., `count` of them, loads of neighbours in memory, of `bytes` bytes each? Sets *first to
+ * the offset of the first one. */
+static bool are_neighbours(emitter *e, int count, int bytes, const tir_expr *operands, emit_form *first) {
     uint32_t buffer = 0;
     int rank = 0;
     for (int i = 0; i < count; i++) {
         const tir_node *node = tir_get(e->pool, operands[2 * i]);
-        if (node->op != TIR_LOAD || !is_unguarded(e, node)) return none;
+        if (node->op != TIR_LOAD || !is_unguarded(e, node)) return false;
         if (i == 0) {
             buffer = (uint32_t)node->bits;
-            rank = (int)node->count - (node->guarded ? 2 : 0);
-            if (emit_in_registers(e, buffer)) return none;
-            first = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
+            rank = rank_of(node);
+            if (emit_in_registers(e, buffer)) return false;
+            *first = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
             continue;
         }
-        if (node->bits != buffer) return none;
+        if (node->bits != buffer) return false;
         emit_form next = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
         int64_t distance;
-        emit_form_add(e, &next, &first, -1);
-        if (!emit_form_is_constant(&next, &distance) || distance != i * bytes) return none;
+        emit_form_add(e, &next, first, -1);
+        if (!emit_form_is_constant(&next, &distance) || distance != i * bytes) return false;
     }
+    return true;
+}
+
+emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *operands) {
+    const emit_value none = {0};
+    emit_form first = {0};
+    if (!are_neighbours(e, count, bytes, operands, &first)) return none;
     if (first.vector.llvm || (first.lane != 0 && first.lane != count * bytes)) return none;
-    access a = access_of(e, buffer, rank, &e->pool->operands.data[tir_get(e->pool, operands[0])->first]);
+    const tir_node *load = tir_get(e->pool, operands[0]);
+    const uint32_t buffer = (uint32_t)load->bits;
+    access a = access_of(e, buffer, rank_of(load), &e->pool->operands.data[load->first]);
     emit_value mask = a.stride ? lane_mask(e) : (emit_value){0}, value;
     int lanes = a.stride ? e->lanes : 0;
     uint64_t key[] = {EMIT_GROUP | (uint64_t)bytes << 16 | (uint64_t)count << 32,
@@ -596,8 +620,7 @@ emit_value emit_load_group(emitter *e, int count, int bytes, const tir_expr *ope
     value = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)e->top};
     emit_at(e, e->top);
     LLVMTypeRef type = emit_vector_type(count * bytes == 4 ? e->i32 : e->i16, lanes);
-    value.llvm = mask.llvm ? masked_load(e, type, address(e, &a, 0), a.alignment, mask.llvm)
-                           : plain_load(e, type, address(e, &a, 0), a.alignment);
+    value.llvm = contiguous_load(e, type, address(e, &a, 0), a.alignment, mask.llvm);
     return emit_remember(e, 6, key, value);
 }
 
@@ -651,24 +674,10 @@ static void delay_store(emitter *e, const access *a, LLVMValueRef value, const t
     tir_strided_wait(&e->waiting, &store->s);
 }
 
-static void vector_store(emitter *e, const access *a, emit_value value, const tir_stmt *stmt) {
-    value = emit_splat(e, value, e->lanes);
-    emit_value mask = lane_mask(e);
-    int lanes = e->lanes;
-    emit_at(e, e->top);
-    LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
-    bool backward = a->stride == -a->size && !a->offset.vector.llvm;
-    const bool apart = a->dimension >= 0 || (!a->offset.vector.llvm && !backward && a->stride != a->size);
-    if (apart && stmt->store.rows && !e->mask.llvm) {
-        delay_store(e, a, stored, stmt);
-        return;
-    }
-    emit_flush_buffer(e, a->buffer);
-    emit_at(e, e->top);
-    if (!backward && (a->stride != a->size || a->offset.vector.llvm)) {
-        scatter(e, a, stored, mask);
-        return;
-    }
+/* Stores to neighbouring elements, in the order of the lanes or in the reverse one. */
+static void contiguous_store(emitter *e, const access *a, LLVMValueRef stored, emit_value mask, bool non_temporal) {
+    const bool backward = a->stride == -a->size;
+    const int lanes = e->lanes;
     LLVMValueRef pointer = address(e, a, backward ? -a->size * (lanes - 1) : 0);
     uint32_t alignment = backward ? a->unit : a->alignment;
     if (backward) {
@@ -685,7 +694,26 @@ static void vector_store(emitter *e, const access *a, emit_value value, const ti
     /* If whole vectors of this loop are not aligned, they use ordinary stores; a non-temporal store of a narrower, aligned vector to the
      * same line would take 20 times as long. */
     const int64_t whole = a->size * (e->whole > lanes ? e->whole : lanes);
-    if (stmt->store.non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
+    if (non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
+}
+
+static void vector_store(emitter *e, const access *a, emit_value value, const tir_stmt *stmt) {
+    value = emit_splat(e, value, e->lanes);
+    emit_value mask = lane_mask(e);
+    emit_at(e, e->top);
+    LLVMValueRef stored = to_memory(e, a, value.llvm, e->lanes);
+    bool backward = a->stride == -a->size && !a->offset.vector.llvm;
+    const bool apart = a->dimension >= 0 || (!a->offset.vector.llvm && !backward && a->stride != a->size);
+    if (apart && stmt->store.rows && !e->mask.llvm) {
+        delay_store(e, a, stored, stmt);
+        return;
+    }
+    emit_flush_buffer(e, a->buffer);
+    emit_at(e, e->top);
+    if (!backward && (a->stride != a->size || a->offset.vector.llvm))
+        scatter(e, a, stored, mask);
+    else
+        contiguous_store(e, a, stored, mask, stmt->store.non_temporal);
 }
 
 /* Reduces all lanes to one: halves are combined until one lane is left. */

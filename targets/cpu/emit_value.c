@@ -355,51 +355,72 @@ static emit_value positive_cast(emitter *e, emit_value x) {
     return emit_remember(e, 2, key, result);
 }
 
-static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
-    const tir_expr *operands = &e->pool->operands.data[node->first];
+static emit_value variable_value(emitter *e, const tir_node *node) {
+    const emit_binding *binding = &e->binding[node->bits];
+    if (!binding->bound) emit_raise(e, "variable %s is not bound", e->pool->variables.data[node->bits].name);
+    return binding->value;
+}
+
+/* The node by one instruction for it and its operand, or by those for dot products; llvm NULL: there are none. */
+static emit_value combined_value(emitter *e, const tir_node *node, const tir_expr *operands) {
+    tir_expr positive = positive_part(e, node, operands);
+    if (positive) {
+        emit_value x = emit_expr(e, positive);
+        if (x.lanes) return positive_cast(e, x);
+    }
+    if (rounds_to_integer(e, node, operands)) return round_cast(e, node->dtype, operands[0]);
+    if (tir_ops[node->op].flags & TIR_DOT) return dot_value(e, (tir_op)node->op, operands);
+    return (emit_value){0};
+}
+
+/* If the condition is constant (loops are unrolled), the other side is not emitted. */
+static emit_value select_value(emitter *e, const tir_expr *operands) {
+    emit_value condition = emit_expr(e, operands[0]);
+    if (is_i1(condition, true)) return emit_expr(e, operands[1]);
+    if (is_i1(condition, false)) return emit_expr(e, operands[2]);
+    emit_value yes = emit_expr(e, operands[1]), no = emit_expr(e, operands[2]);
+    return emit_select(e, condition, yes, no);
+}
+
+/* The value of a node that is neither a constant, nor a variable, nor a load. */
+static emit_value operator_value(emitter *e, const tir_node *node, const tir_expr *operands) {
     tir_op op = (tir_op)node->op;
     emit_value x[9];
-    if (node->dtype == TIR_INDEX && is_linear(op)) {
-        emit_form form = emit_index(e, expr);
-        return emit_form_value(e, &form);
-    }
-    if (op == TIR_CONST) return constant_value(e, node);
-    if (op == TIR_VAR) {
-        const emit_binding *binding = &e->binding[node->bits];
-        if (!binding->bound) emit_raise(e, "variable %s is not bound", e->pool->variables.data[node->bits].name);
-        return binding->value;
-    }
-    if (e->pair.on && (op == TIR_CAST || (op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits))))
-        return emit_pair_factor(e, expr);
-    if (op == TIR_LOAD) return emit_load(e, node, operands);
     if (node->count == 0 || node->count > 9) emit_raise(e, "%s is not legal in loop IR", tir_ops[op].text);
     tir_dtype operand = tir_dtype_of(e->pool, operands[op == TIR_SELECT ? 1 : 0]);
     if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES))
         return emit_index_compare(e, op, operands[0], operands[1]);
     if (op == TIR_CAST && operand == TIR_INDEX) return cast_index(e, node->dtype, operands[0]);
-    tir_expr positive = positive_part(e, node, operands);
-    if (positive) {
-        x[0] = emit_expr(e, positive);
-        if (x[0].lanes) return positive_cast(e, x[0]);
-    }
-    if (rounds_to_integer(e, node, operands)) return round_cast(e, node->dtype, operands[0]);
-    if (tir_ops[op].flags & TIR_DOT) {
-        x[0] = dot_value(e, op, operands);
-        if (x[0].llvm) return x[0];
-    }
-    if (op == TIR_SELECT) { /* if the condition is constant (loops are unrolled), the other side is not emitted */
-        x[0] = emit_expr(e, operands[0]);
-        if (is_i1(x[0], true)) return emit_expr(e, operands[1]);
-        if (is_i1(x[0], false)) return emit_expr(e, operands[2]);
-    }
+    const emit_value combined = combined_value(e, node, operands);
+    if (combined.llvm) return combined;
+    if (op == TIR_SELECT) return select_value(e, operands);
     for (int i = 0; i < (int)node->count; i++) x[i] = emit_expr(e, operands[i]);
-    if (op == TIR_SELECT) return emit_select(e, x[0], x[1], x[2]);
     if (operand == DLC_BOOL && node->count == 2) {
         bool taken;
         emit_value value = short_cut(e, op, x, &taken);
         if (taken) return value;
     }
     return operate(e, op, node->dtype, operand, (int)node->count, x);
+}
+
+/* Is the node, while a pair of rows is emitted, a factor of both rows? */
+static bool is_pair_factor(const emitter *e, const tir_node *node) {
+    return e->pair.on &&
+           (node->op == TIR_CAST || (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)));
+}
+
+static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
+    const tir_expr *operands = &e->pool->operands.data[node->first];
+    tir_op op = (tir_op)node->op;
+    if (node->dtype == TIR_INDEX && is_linear(op)) {
+        emit_form form = emit_index(e, expr);
+        return emit_form_value(e, &form);
+    }
+    if (op == TIR_CONST) return constant_value(e, node);
+    if (op == TIR_VAR) return variable_value(e, node);
+    if (is_pair_factor(e, node)) return emit_pair_factor(e, expr);
+    if (op == TIR_LOAD) return emit_load(e, node, operands);
+    return operator_value(e, node, operands);
 }
 
 /* Stack left for expressions whose indices are loaded at loaded indices, and so on: each level takes 24 KiB. */

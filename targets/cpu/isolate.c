@@ -309,6 +309,17 @@ static bool still_runs(helper *h, int *status) {
     return ended == 0;
 }
 
+/* Waits for the end of a helper that has closed its connection. Returns whether it still runs. */
+static bool await_end(helper *h, int *status) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    bool running = true;
+    for (int i = 0; i < 200 && running; i++) {
+        nanosleep(&moment, NULL);
+        running = still_runs(h, status);
+    }
+    return running;
+}
+
 /* Releases a failed helper and reports the cause as a status. */
 static dlc_status fail_helper(exchange *x, lib_error *error) {
     char words[400], how[64] = "went silent";
@@ -316,11 +327,7 @@ static dlc_status fail_helper(exchange *x, lib_error *error) {
     read_errors(&x->helper, words, sizeof words);
     bool running = still_runs(&x->helper, &status);
     if (running && !x->timed_out && !x->cancelled) { /* it has closed its connection and is about to end */
-        const struct timespec moment = {.tv_nsec = 1000000};
-        for (int i = 0; i < 200 && running; i++) {
-            nanosleep(&moment, NULL);
-            running = still_runs(&x->helper, &status);
-        }
+        running = await_end(&x->helper, &status);
         read_errors(&x->helper, words, sizeof words);
     }
     if (!running && WIFSIGNALED(status)) snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));

@@ -292,7 +292,8 @@ static int64_t count_list(const char *path) {
     return count > 0 ? count : 1;
 }
 
-static void detect_caches(tir_machine *m) {
+/* Sets what the system tells of the caches. */
+static void read_caches(tir_machine *m) {
     for (int i = 0; i < 8; i++) {
         char path[128], type[32];
         const char *base = "/sys/devices/system/cpu/cpu0/cache/index";
@@ -312,6 +313,10 @@ static void detect_caches(tir_machine *m) {
         if (level == 2) m->l2_ways = (int32_t)read_number(path);
         if (level == 3) m->l3 = size / shared;
     }
+}
+
+static void detect_caches(tir_machine *m) {
+    read_caches(m);
     if (m->l1 <= 0) m->l1 = 32 << 10;
     if (m->l2 <= 0) m->l2 = 512 << 10;
     if (m->l2_ways <= 0) m->l2_ways = 8;

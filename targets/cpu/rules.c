@@ -141,6 +141,14 @@ static bool breaks_interleaving(rules *r, int s) {
     return false;
 }
 
+/* Is the stage better computed in loops of its own than where its readers load it? */
+static bool is_better_apart(rules *r, int s, const tir_inline_cost *cost) {
+    if (cost->reduced && cost->loads > 1 && reads_contraction(r, s)) return true; /* once, in the contraction's tiles */
+    if (cost->heavy && is_row_statistic(r, s)) return true;
+    if (cost->reduced && breaks_interleaving(r, s)) return true;
+    return cost->operations && is_chosen_from(r, r->region->stages.data[s].tensor[0]);
+}
+
 /* Is it to be inlined: is it loaded in one place (a reduction must load each element once), or is it a few cheap operations? */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
@@ -148,10 +156,7 @@ static bool worth_inlining(rules *r, int s) {
     const tir_inline_cost cost = tir_inline_cost_of(r->region, s, true);
     const bool once = cost.loads == 1 && (!cost.reduced || is_read_once(r, tensor));
     if (cost.most > 2 || (cost.stateful && !once) || rules_loses_positions(r, s)) return false;
-    if (cost.reduced && cost.loads > 1 && reads_contraction(r, s)) return false; /* once, in the contraction's tiles */
-    if (cost.heavy && is_row_statistic(r, s)) return false;
-    if (cost.reduced && breaks_interleaving(r, s)) return false;
-    if (cost.operations && is_chosen_from(r, tensor)) return false;
+    if (is_better_apart(r, s, &cost)) return false;
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
 
@@ -287,6 +292,21 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
+/* Are all tensors stored in row-major order? */
+static bool is_row_major(const rules *r) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++)
+        if (!tir_layout_is_identity(&r->region->tensors.data[t].layout)) return false;
+    return true;
+}
+
+/* Is the operand indexed by several space axes longer than 1, or by several such reduction axes? */
+static bool is_indexed_by_several(const rules *r, const tir_stage *stage, const rules_access *operand) {
+    int spaces = 0, steps = 0;
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (operand->stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1) ++*(a < stage->space ? &spaces : &steps);
+    return spaces > 1 || steps > 1;
+}
+
 /* Is stage s like a 1x1 convolution over channel-first images given at run time, that is, a matrix product for each image? False if types
  * or layouts call for dot-product units or blocks of channels, which need vectors along channels. */
 static bool has_point_window(rules *r, int s) {
@@ -294,21 +314,14 @@ static bool has_point_window(rules *r, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), points = 0;
     bool along = false;
-    if (!stage->space) return false;
-    for (uint32_t t = 0; t < r->region->tensors.count; t++)
-        if (!tir_layout_is_identity(&r->region->tensors.data[t].layout)) return false;
+    if (!stage->space || !is_row_major(r)) return false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) points += rules_extent(r, &stage->axis[a]) == 1;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
-        /* Space and reduction axes, longer than 1, by which the operand is indexed. A constant with several of either kind rules
-         * collapsing out: its layout needs its dimensions separate. */
-        int spaces = 0, steps = 0;
-        for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
-                ++*(a < stage->space ? &spaces : &steps);
-        if (tensor->constant && (spaces > 1 || steps > 1)) return false;
+        /* such a constant rules collapsing out: its layout needs its dimensions separate */
+        if (tensor->constant && is_indexed_by_several(r, stage, &access[i])) return false;
     }
     return along && points && points == stage->reduce - 1 && !stage->predicate;
 }
@@ -319,9 +332,7 @@ static bool sums_over_sequence(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    if (stage->reduce < 2 || stage->predicate) return false;
-    for (uint32_t t = 0; t < r->region->tensors.count; t++)
-        if (!tir_layout_is_identity(&r->region->tensors.data[t].layout)) return false;
+    if (stage->reduce < 2 || stage->predicate || !is_row_major(r)) return false;
     for (int i = 0; i < count; i++) {
         if (r->region->tensors.data[access[i].tensor].constant) return false;
         for (int a = stage->space; a + 1 < stage->space + stage->reduce; a++) {
@@ -409,15 +420,20 @@ static bool is_small(const rules *r, const tir_stage *stage) {
     return points >= 0 && points <= POINTS;
 }
 
+static bool has_label(const int *label, int count, int axis) {
+    for (int b = 0; b < count; b++)
+        if (label[b] == axis) return true;
+    return false;
+}
+
 /* May stage s run inside the root's loops: do the two share an axis of several points, or has neither an axis that the other lacks? Or, if
  * one task is enough for both: is s a single point, or partial results by lanes? */
 static bool may_join(rules *r, int s, int root, const int *label) {
     const tir_stage *stage = &r->region->stages.data[s], *top = &r->region->stages.data[root];
     int shared = 0, missing = 0;
     for (int a = 0; a < top->space; a++) {
-        bool has = false;
-        for (int b = 0; b < stage->space; b++) has = has || label[b] == a;
         if (rules_extent(r, &top->axis[a]) == 1) continue;
+        const bool has = has_label(label, stage->space, a);
         shared += has;
         missing += !has;
     }
@@ -481,6 +497,25 @@ static int root_label(const rules *r, int q, int a) {
     return label >= 0 && group->owner != group->root ? r->group[group->owner].label[label] : label;
 }
 
+/* Adds an axis that varies inside a point of the root, times c, to the interval. */
+static void add_inner_axis(tir_pool *pool, reach *found, const tir_axis *axis, int64_t c) {
+    tir_expr last = tir_sub(pool, axis->extent, tir_index(pool, 1));
+    if (c < 0) found->low = tir_add(pool, found->low, tir_mul(pool, last, tir_index(pool, c)));
+    found->span = tir_add(pool, found->span, tir_mul(pool, last, tir_index(pool, c < 0 ? -c : c)));
+}
+
+/* Adds the root's axis, times c, to those that the interval moves with: in ascending order of coefficients. */
+static void add_root_axis(reach *found, int axis, int64_t c) {
+    int at = found->count;
+    for (; at > 0 && found->coefficient[at - 1] > c; at--) {
+        found->coefficient[at] = found->coefficient[at - 1];
+        found->axis[at] = found->axis[at - 1];
+    }
+    found->coefficient[at] = c;
+    found->axis[at] = axis;
+    found->count++;
+}
+
 /* Sets *found for an index of a load in stage q. Axes that vary inside a point of the root (reduction axes, axes read completely, root axes
  * not in the bit mask `shared`) add to the span. False: the index is no sum of terms coefficient*axis. */
 static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, reach *found) {
@@ -492,7 +527,7 @@ static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, r
     *found = (reach){.low = tir_index(pool, constant), .span = tir_index(pool, 1)};
     for (int i = 0; i < count; i++) {
         int64_t c = term[i].coefficient;
-        int a = 0, at = found->count;
+        int a = 0;
         while (a < stage->space + stage->reduce && stage->axis[a].var != term[i].atom) a++;
         if (a == stage->space + stage->reduce) { /* the index contains a size */
             for (int b = 0; b < a; b++)
@@ -503,19 +538,10 @@ static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, r
         int label = a < stage->space ? root_label(r, q, a) : -1;
         bool inside = a >= stage->space || r->group[q].whole >> a & 1 || (label >= 0 && !(shared >> label & 1));
         if (!inside && label < 0) return false;
-        if (inside) {
-            tir_expr last = tir_sub(pool, stage->axis[a].extent, tir_index(pool, 1));
-            if (c < 0) found->low = tir_add(pool, found->low, tir_mul(pool, last, tir_index(pool, c)));
-            found->span = tir_add(pool, found->span, tir_mul(pool, last, tir_index(pool, c < 0 ? -c : c)));
-            continue;
-        }
-        for (; at > 0 && found->coefficient[at - 1] > c; at--) {
-            found->coefficient[at] = found->coefficient[at - 1];
-            found->axis[at] = found->axis[at - 1];
-        }
-        found->coefficient[at] = c;
-        found->axis[at] = label;
-        found->count++;
+        if (inside)
+            add_inner_axis(pool, found, &stage->axis[a], c);
+        else
+            add_root_axis(found, label, c);
     }
     return count >= 0;
 }
@@ -580,30 +606,39 @@ static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr i
     return count >= 0;
 }
 
+/* Adds the loads of stage s in stage q to read[a], for each axis a of s. Returns, as a bit mask, the axes of which a
+ * load reads no interval, or not all of it. */
+static uint32_t add_reads(rules *r, int s, int q, uint32_t shared, read_axis *read) {
+    const tir_stage *stage = &r->region->stages.data[s], *reader = &r->region->stages.data[q];
+    tir_pool *pool = r->region->pool;
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, q, access, RULES_ACCESSES);
+    uint32_t unknown = 0;
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < stage->space && r->region->tensors.data[access[i].tensor].stage == s; a++) {
+            tir_expr index = tir_operand(pool, access[i].load, a);
+            reach here;
+            if (find_reach(r, q, index, shared, &here) && reads_to_the_end(r, reader, index, stage->axis[a].extent))
+                add_reach(pool, &read[a], &here);
+            else
+                unknown |= 1u << a;
+        }
+    return unknown;
+}
+
 /* If axes of stage s share the root's loops as `label` says: is each point of s computed exactly once? Sets bit a of *whole if all readers
  * together read axis a completely at each point of the root. */
 static bool is_computed_once(rules *r, int s, int root, const int *label, uint32_t *whole) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_pool *pool = r->region->pool;
-    rules_access access[RULES_ACCESSES];
     read_axis read[TIR_MAX_AXES] = {{.any = false}};
     uint32_t used = 0, shared = 0, unknown = 0;
     bool once = true;
     *whole = 0;
     for (int a = 0; a < stage->space; a++) shared |= label[a] < 0 ? 0 : 1u << label[a];
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-        const tir_stage *reader = &r->region->stages.data[q];
-        const bool inside = !reader->removed && r->group[q].root == root;
-        const int count = inside ? rules_accesses(r, q, access, RULES_ACCESSES) : 0;
-        for (int i = 0; i < count; i++)
-            for (int a = 0; a < stage->space && r->region->tensors.data[access[i].tensor].stage == s; a++) {
-                tir_expr index = tir_operand(pool, access[i].load, a);
-                reach here;
-                if (find_reach(r, q, index, shared, &here) && reads_to_the_end(r, reader, index, stage->axis[a].extent))
-                    add_reach(pool, &read[a], &here);
-                else
-                    unknown |= 1u << a;
-            }
+        const bool inside = !r->region->stages.data[q].removed && r->group[q].root == root;
+        if (inside) unknown |= add_reads(r, s, q, shared, read);
     }
     for (int a = 0; a < stage->space; a++) {
         tir_expr extent = stage->axis[a].extent;
@@ -638,6 +673,13 @@ static double points_of(const rules *r, int s) {
     return points;
 }
 
+/* Do all other roots come later than `most`, and have no more points than stage s? */
+static bool others_follow(const rules *r, int s, int most, const int *roots, int count) {
+    for (int i = 0; i < count; i++)
+        if (roots[i] != most && (roots[i] < most || points_of(r, roots[i]) > points_of(r, s))) return false;
+    return true;
+}
+
 /* The root in whose loops all readers of stage s run. If there are several roots, and s is a reduction: the one with most points, provided
  * that all others come later and have no more points than s, which they read from memory (updates by statistics of rows). -1: there is none.
  * Sets *kept: others read s from memory. */
@@ -657,9 +699,7 @@ static int common_root(rules *r, int s, bool *kept) {
     *kept = count > 1;
     const bool reduction = r->region->stages.data[s].kind == TIR_REDUCE || rules_ends_tree(r, s);
     if (*kept && (!reduction || points_of(r, most) <= points_of(r, s))) return NONE;
-    for (int i = 0; i < count; i++)
-        if (roots[i] != most && (roots[i] < most || points_of(r, roots[i]) > points_of(r, s))) return NONE;
-    return most;
+    return others_follow(r, s, most, roots, count) ? most : NONE;
 }
 
 /* Sets label[a] to the root's axis along which all stages in its loops that read s read axis a of it, -1: none; returns the last of them. */

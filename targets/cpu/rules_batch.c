@@ -58,20 +58,26 @@ static bool is_gathered(rules *r, int step, int axis) {
     return false;
 }
 
+/* The longest of the fold's free axes of at least `least` points; -1: there is none. */
+static int longest_axis(const rules *r, const tir_stage *fold, int64_t least) {
+    int best = -1;
+    for (int a = 0; a < fold->space; a++)
+        if (rules_extent(r, &fold->axis[a]) >= least &&
+            (best < 0 || rules_extent(r, &fold->axis[a]) > rules_extent(r, &fold->axis[best])))
+            best = a;
+    return best;
+}
+
 /* The fold's free axis along which lanes run; -1: the fold is no such batch. Sets *lanes, and *points as tables_fit. */
 static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
     bool table = false;
-    int best = -1;
     for (int c = 0; c < fold->count; c++) table = table || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
     if (!table) return -1;
     for (uint32_t q = 0; q < r->region->stages.count; q++)
         if (is_step(r, q, s) && !leads_everywhere(r, (int)q, fold)) return -1;
     *lanes = rules_lanes(r, s);
-    for (int a = 0; a < fold->space; a++)
-        if (rules_extent(r, &fold->axis[a]) >= *lanes &&
-            (best < 0 || rules_extent(r, &fold->axis[a]) > rules_extent(r, &fold->axis[best])))
-            best = a;
+    const int best = longest_axis(r, fold, *lanes);
     for (uint32_t q = 0; q < r->region->stages.count && best >= 0; q++)
         if (is_step(r, q, s) && is_gathered(r, (int)q, best)) return -1;
     return best >= 0 && *lanes > 1 && tables_fit(r, s, *lanes, points) ? best : -1;

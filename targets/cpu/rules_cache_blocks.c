@@ -37,6 +37,20 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
     return -1;
 }
 
+static bool has_known_extents(const rules *r, const tir_stage *stage) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) < 0) return false;
+    return true;
+}
+
+/* Points of the stage's space axes except v. Their extents are known. */
+static double rows_but(const rules *r, const tir_stage *stage, int v) {
+    double rows = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    return rows;
+}
+
 /* Bytes of two panels (this and the next, all reduction steps) and of the contraction's other operands, each in full: what must stay in
  * L2 while the next panel is prefetched. */
 static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
@@ -179,11 +193,8 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     if (panels < 0 || !panels_first || t->inside || t->peel)
         return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
-    double rows = 1;
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (rules_extent(r, &stage->axis[a]) < 0) return;
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    if (!has_known_extents(r, stage)) return;
+    const double rows = rows_but(r, stage, t->v);
     const fetch how = choose_fetch(r, stage, t, step, rows, rules_tensor_bytes(r, tensor),
                                    working_set_bytes(r, main, t, access, count, panels));
     if (how == FETCH_NEXT_PANEL)
@@ -304,6 +315,13 @@ static double tile_bytes(const rules *r, const tir_stage *stage, const rules_til
     return bytes;
 }
 
+/* May the stage's reduction be cut: is it a contraction in tiles of rows, without a unit, alone in its root's loops? */
+static bool may_cut(const rules *r, int s, const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    return rules_is_contraction(r, s) && !t->unit && !rules_panels_of(r, stage->name) && t->u >= 0 &&
+           first_reduction(r, stage) >= 0 && stands_alone(r, s);
+}
+
 /* Into how many blocks the reduction's first axis is cut; 0: it is not cut. Either sums of a panel stay in a part of L2, or, for the taps of a
  * gradient of weights (*by_tile), a block of what a tile reads. */
 static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *by_tile) {
@@ -311,19 +329,15 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *b
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
-    if (!rules_is_contraction(r, s) || t->unit || rules_panels_of(r, stage->name) || t->u < 0 || axis < 0 ||
-        !stands_alone(r, s))
-        return 0;
+    if (!may_cut(r, s, t)) return 0;
     int panels = panels_of(r, s, t, access, count);
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (rules_extent(r, &stage->axis[a]) < 0) return 0;
+    if (!has_known_extents(r, stage)) return 0;
     if (panels < 0 || (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[axis].var)))
         return 0;
     const int64_t columns = rules_extent(r, &stage->axis[t->v]), steps = rules_extent(r, &stage->axis[axis]);
     double l2 = (double)r->machine->l2, panel = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
-    double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
+    double rows = rows_but(r, stage, t->v);
     *by_tile = count_taps(r, stage, t, access, count) >= TAPS;
     if (*by_tile) {
         const double bytes = tile_bytes(r, stage, t, access, count, panel), near = r->machine->rates.kept * l2;

@@ -71,10 +71,15 @@ static int own_axis(const rules *r, int s) {
     return own;
 }
 
+/* Is s a stage in the root's loops, and not the root itself? */
+static bool is_member(const rules *r, const chain *c, int s) {
+    return !stage_of(r, s)->removed && s != c->root && r->group[s].root == c->root;
+}
+
 /* Have all members (stages in the root's loops) an axis that runs along the root's axis `axis`? */
 static bool is_shared(const rules *r, const chain *c, int axis) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
-        if (stage_of(r, s)->removed || s == c->root || r->group[s].root != c->root) continue;
+        if (!is_member(r, c, s)) continue;
         const rules_group *owner = &r->group[r->group[s].owner];
         bool has = false;
         for (int a = 0; a < stage_of(r, s)->space; a++) {
@@ -125,8 +130,24 @@ static bool operands_reused(rules *r, const chain *c, int axis, int64_t group) {
            is_reused(r, c, c->second, rules_axis_labelled(r, c->second, c->columns), axis, group);
 }
 
-/* Columns: the root's one axis that not all members have. Rows: the last other axis along which both contractions read the same operands,
- * or the axis with the longest groups of points for which they do (heads that share keys). */
+/* Rows: the last axis, except the columns, along which both contractions read the same operands, or the axis with the
+ * longest groups of points for which they do (heads that share keys). */
+static void find_rows(rules *r, chain *c) {
+    const tir_stage *root = stage_of(r, c->root);
+    for (int a = 0; a < root->space; a++) {
+        int64_t extent = rules_extent(r, &root->axis[a]);
+        if (a != c->columns && extent != 1 && operands_reused(r, c, a, extent)) c->rows = a, c->group = extent;
+    }
+    for (int64_t group = MOST_SHARED; group > 1 && c->rows < 0; group--)
+        for (int a = 0; a < root->space && c->rows < 0; a++) {
+            int64_t extent = rules_extent(r, &root->axis[a]);
+            if (a == c->columns || extent <= group || extent % group || !operands_reused(r, c, a, group)) continue;
+            c->rows = a;
+            c->group = group;
+        }
+}
+
+/* Columns: the root's one axis that not all members have. Sets the rows, too. */
 static bool find_axes(rules *r, chain *c) {
     const tir_stage *root = stage_of(r, c->root);
     c->rows = c->columns = -1;
@@ -139,17 +160,7 @@ static bool find_axes(rules *r, chain *c) {
         c->columns = a;
     }
     if (c->columns < 0) return false;
-    for (int a = 0; a < root->space; a++) {
-        int64_t extent = rules_extent(r, &root->axis[a]);
-        if (a != c->columns && extent != 1 && operands_reused(r, c, a, extent)) c->rows = a, c->group = extent;
-    }
-    for (int64_t group = MOST_SHARED; group > 1 && c->rows < 0; group--)
-        for (int a = 0; a < root->space && c->rows < 0; a++) {
-            int64_t extent = rules_extent(r, &root->axis[a]);
-            if (a == c->columns || extent <= group || extent % group || !operands_reused(r, c, a, group)) continue;
-            c->rows = a;
-            c->group = group;
-        }
+    find_rows(r, c);
     c->few = c->rows < 0 || (c->group > 0 && c->group < ROWS_LEAST);
     return true;
 }
@@ -167,16 +178,14 @@ static bool find_chain(rules *r, int second, chain *c) {
     *c = (chain){.second = second, .root = r->group[second].owner, .first = -1, .scores = -1};
     if (c->root == second || r->group[c->root].root != c->root || stage_of(r, second)->reduce != 1) return false;
     for (int s = 0; s < (int)r->region->stages.count; s++) {
-        if (stage_of(r, s)->removed || r->group[s].root != c->root || s == c->root) continue;
-        if (!rules_is_contraction(r, s) || s == second) continue;
+        if (!is_member(r, c, s) || !rules_is_contraction(r, s) || s == second) continue;
         if (c->first >= 0 || r->group[s].owner == c->root) return false;
         c->first = s;
         c->scores = r->group[s].owner;
     }
     if (c->first < 0 || !find_axes(r, c)) return false;
     for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (!stage_of(r, s)->removed && s != c->root && r->group[s].root == c->root && !is_row_work(r, c, s))
-            return false;
+        if (is_member(r, c, s) && !is_row_work(r, c, s)) return false;
     return true;
 }
 
@@ -266,7 +275,7 @@ static void prepare(rules *r, rules_chain *out) {
     out->block = block_of_keys(r, out);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (!chain_again(r, out, &c)) return;
-        if (stage_of(r, s)->removed || r->group[s].root != c.root || s == c.root || s == c.second) continue;
+        if (!is_member(r, &c, s) || s == c.second) continue;
         const char *name = stage_of(r, s)->name;
         for (uint32_t t; (t = operand_across(r, &c, s)) != UINT32_MAX;) {
             copy_across(r, out, &c, s, t);
@@ -794,6 +803,17 @@ static void few_scores(rules *r, const char *loop, const char *root) {
         if (!stage_of(r, p)->removed && is_first_part(r, plan, p)) few_part(r, p);
 }
 
+/* Columns of a tile of few rows: vectors whose sums and operands fit in the registers, in tiles of equal width. */
+static int64_t few_columns(const rules *r, int64_t columns) {
+    const rules_chain *plan = r->chain;
+    int64_t lanes = rules_lanes(r, rules_stage_named(r, plan->second)), registers = r->machine->vector_registers;
+    int64_t vectors = columns < 0 ? 4 : (columns + lanes - 1) / lanes;
+    int64_t most = ((registers ? registers : 16) - 1) / (plan->group + 1);
+    if (most > 8) most = 8;
+    int64_t tiles = (vectors + most - 1) / most;
+    return (vectors + tiles - 1) / tiles * lanes;
+}
+
 /* Order and tasks of the root (a task is the rows that share keys), and its tile of the second contraction. Returns the loop at which the
  * other members are attached. */
 static const char *few_root(rules *r, int root) {
@@ -813,12 +833,7 @@ static const char *few_root(rules *r, int root) {
         lib_text_format(&parallel, " %s.%s", top->name, loop);
     }
     if (grouped) rows = "r_i";
-    int64_t lanes = rules_lanes(r, rules_stage_named(r, plan->second)), registers = r->machine->vector_registers;
-    int64_t columns = rules_extent(r, &top->axis[plan->columns]),
-            vectors = columns < 0 ? 4 : (columns + lanes - 1) / lanes;
-    int64_t most = ((registers ? registers : 16) - 1) / (plan->group + 1);
-    if (most > 8) most = 8;
-    int64_t tiles = (vectors + most - 1) / most, tile = (vectors + tiles - 1) / tiles * lanes;
+    int64_t columns = rules_extent(r, &top->axis[plan->columns]), tile = few_columns(r, columns);
     const char *wide = top->axis[plan->columns].name, *at = loop;
     if (columns < 0 || columns > tile) {
         tir_schedule_add(out, "split %s.%s %lld -> v_o v_i mask", top->name, wide, (long long)tile);

@@ -95,6 +95,19 @@ static bool follows_root(const tile_group *g, int s) {
     return true;
 }
 
+/* The root's axis outside of the tile that suits vectors best (count_contiguous); -1: none does. */
+static int vector_axis(tile_group *g) {
+    const tir_stage *top = &g->r->region->stages.data[g->root];
+    int best = 0, v = -1;
+    for (int a = 0; a < top->space; a++) {
+        if (g->of_root.period[a] || rules_extent(g->r, &top->axis[a]) < 2) continue;
+        int score = count_contiguous(g, a);
+        if (score > best) v = a;
+        if (score > best) best = score;
+    }
+    return v;
+}
+
 static bool find_group(rules *r, int root, tile_group *g) {
     const tir_stage *top = &r->region->stages.data[root];
     *g = (tile_group){.r = r, .root = root, .v = -1};
@@ -114,13 +127,7 @@ static bool find_group(rules *r, int root, tile_group *g) {
     }
     for (int i = 0; i < g->count; i++) told = told && follows_root(g, g->members[i]);
     if (!told) return false;
-    int best = 0;
-    for (int a = 0; a < top->space; a++) {
-        if (g->of_root.period[a] || rules_extent(r, &top->axis[a]) < 2) continue;
-        int score = count_contiguous(g, a);
-        if (score > best) g->v = a;
-        if (score > best) best = score;
-    }
+    g->v = vector_axis(g);
     return g->v >= 0;
 }
 
@@ -197,6 +204,13 @@ static void attach_member(tile_group *g, int s, const char *loop) {
     }
 }
 
+/* Has the root's axis a loop over tiles: is it neither that of vectors, nor one whose points are a tile's positions? */
+static bool has_tile_loop(const tile_group *g, int axis) {
+    const tir_stage *top = &g->r->region->stages.data[g->root];
+    const int64_t period = g->of_root.period[axis];
+    return axis != g->v && (!period || rules_extent(g->r, &top->axis[axis]) != period);
+}
+
 bool rules_enumerated_tile(rules *r, int root) {
     tile_group g;
     if (!find_group(r, root, &g)) return false;
@@ -207,15 +221,13 @@ bool rules_enumerated_tile(rules *r, int root) {
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < top->space; a++) {
-        int64_t size = rules_extent(r, &top->axis[a]), period = g.of_root.period[a];
-        inner[a] = period ? top->axis[a].name : NULL;
-        if (a == g.v || (period && size == period)) continue;
-        if (size < 0) return false;
+        inner[a] = g.of_root.period[a] ? top->axis[a].name : NULL;
+        if (has_tile_loop(&g, a) && rules_extent(r, &top->axis[a]) < 0) return false;
     }
     for (int a = 0; a < top->space; a++) {
         int64_t size = rules_extent(r, &top->axis[a]), period = g.of_root.period[a];
         if (period) points *= period;
-        if (a == g.v || (period && size == period)) continue;
+        if (!has_tile_loop(&g, a)) continue;
         const char *loop = top->axis[a].name;
         if (period) {
             tir_schedule_add(r->schedule, "split %s.%s %lld -> p%d_o p%d_i mask", name, loop, (long long)period, a, a);

@@ -114,6 +114,26 @@ static bool is_wanted(int64_t pinned, int64_t value) {
     return !pinned || pinned == value;
 }
 
+/* The cost of the last step with q vectors, in whole steps: with inactive lanes, or with padding. */
+static double tail_steps(const rules *r, const lanes_problem *p, int64_t q) {
+    double tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
+    if (p->slides) tail = fmax(tail, r->machine->masked ? 1.5 : 6); /* padding */
+    return tail;
+}
+
+/* Cycles of all tiles of that size, a full one of which takes `full` cycles without its start. */
+static double tiles_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, double full) {
+    double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
+    double height = (double)p->m / (double)ceiling(p->m, mr);
+    double width = (double)p->n / (double)ceiling(p->n, nr);
+    double share = height * width / (double)(mr * nr); /* balanced: tiles are a little smaller */
+    double cycles = full * share;
+    cycles = tiles * (cycles + r->machine->rates.tile);
+    if (p->m % mr) cycles *= 1.01;
+    if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
+    return cycles;
+}
+
 /* Sets *t to the best tile and returns its cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
     /* of a tile with many rows of a padded window, each tap would need a branch */
@@ -121,23 +141,15 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                   columns = smaller(p->n, p->m == 1 && !p->window ? STREAMS : 12);
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
-        double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
+        double steps = (double)(p->k / (p->lanes * q)), tail = tail_steps(r, p, q);
         double fold = 1 + (double)q; /* per result: lanes are added by halves, for several results at once */
-        if (p->slides) tail = fmax(tail, r->machine->masked ? 1.5 : 6); /* padding */
         if (steps < 1 && (!p->slides || q > 1)) break;
         for (int64_t nr = 1; nr <= columns && is_wanted(p->width, p->lanes * q); nr++)
             for (int64_t mr = 1; mr <= rows; mr++) {
                 if (held_registers(r, mr, nr, q) > r->machine->vector_registers) break;
                 if (!is_wanted(p->rows, mr) || !is_wanted(p->columns, nr)) continue;
-                double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
-                double height = (double)p->m / (double)ceiling(p->m, mr);
-                double width = (double)p->n / (double)ceiling(p->n, nr);
-                double share = height * width / (double)(mr * nr); /* balanced: tiles are a little smaller */
-                double cycles =
-                    (p->outer * (steps + tail) * step_cycles(r, p, mr, nr, q) + fold * (double)(mr * nr)) * share;
-                cycles = tiles * (cycles + r->machine->rates.tile);
-                if (p->m % mr) cycles *= 1.01;
-                if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
+                double full = p->outer * (steps + tail) * step_cycles(r, p, mr, nr, q) + fold * (double)(mr * nr);
+                double cycles = tiles_cycles(r, p, mr, nr, full);
                 bool u_outside;
                 cycles = rules_overlap_l3(cycles, l3_cycles_of(r, p, mr, nr, &u_outside));
                 if (cycles >= best * 0.999) continue;
@@ -296,6 +308,20 @@ static bool take_operand(lanes_trial *a, int i, rules_lanes_tile *t, double *pac
     return may_pack(a->r, access, a->stage->axis[a->axis].var);
 }
 
+/* Cycles with lanes along a->axis; *t, which has the tile's axes, gets that one, its size and layouts. 1e300: impossible. */
+static double axis_cost(lanes_trial *a, int s, rules_lanes_tile *t) {
+    double packing = 0;
+    t->axis = a->axis;
+    a->p.lanes = rules_lanes(a->r, s);
+    a->p.spread = 1;
+    if (a->p.slides && !slides_along(a->r, a->stage, &a->access[0], a->axis) &&
+        !slides_along(a->r, a->stage, &a->access[1], a->axis))
+        return 1e300;
+    if (!count_steps(a)) return 1e300;
+    if (!take_operand(a, 0, t, &packing) || !take_operand(a, 1, t, &packing)) return 1e300;
+    return size_lanes(a->r, &a->p, t) + packing;
+}
+
 /* rules_lanes_cost with these sizes, 0: free. */
 static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t width, rules_lanes_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -328,15 +354,7 @@ static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t
         if (axis != tile.u && axis != tile.v) a.p.rest *= (double)rules_known_extent(r, &stage->axis[axis]);
     for (a.axis = stage->space; a.axis < stage->space + stage->reduce; a.axis++) {
         rules_lanes_tile here = tile;
-        double packing = 0;
-        here.axis = a.axis;
-        a.p.lanes = rules_lanes(r, s);
-        a.p.spread = 1;
-        if (a.p.slides && !slides_along(r, stage, &access[0], a.axis) && !slides_along(r, stage, &access[1], a.axis))
-            continue;
-        if (!count_steps(&a)) continue;
-        if (!take_operand(&a, 0, &here, &packing) || !take_operand(&a, 1, &here, &packing)) continue;
-        const double cycles = size_lanes(r, &a.p, &here) + packing;
+        const double cycles = axis_cost(&a, s, &here);
         if (cycles >= best) continue;
         best = cycles;
         *t = here;
@@ -586,6 +604,12 @@ static bool rows_outside(const lanes_loops *l, rules_access *rows) {
            of_columns + of_rows * (of_rows > near ? repeats : 1);
 }
 
+/* Adds the loops over the axes that are not the tile's, but for those along which `rows` (NULL: none) do not change. */
+static void add_outer_axes(lanes_loops *l, const rules_access *rows) {
+    for (int a = 0; a < l->top->space; a++)
+        if (a != l->u && a != l->v && !(rows && repeats_rows(l, rows, a))) add_loop(l, l->top->axis[a].name, true);
+}
+
 /* Writes the loops of the root. */
 static void order_root(lanes_loops *l) {
     rules *r = l->r;
@@ -595,8 +619,7 @@ static void order_root(lanes_loops *l) {
     lib_text_init(&l->parallel, r->arena);
     rules_access rows;
     const bool outside = rows_outside(l, &rows);
-    for (int a = 0; a < top->space; a++)
-        if (a != l->u && a != l->v && !(outside && repeats_rows(l, &rows, a))) add_loop(l, top->axis[a].name, true);
+    add_outer_axes(l, outside ? &rows : NULL);
     const char *ui = t->u_outside || outside ? split_axis(l, l->u, t->mr, "u_o", "u_i") : NULL;
     for (int a = 0; a < top->space && outside; a++)
         if (repeats_rows(l, &rows, a)) add_loop(l, top->axis[a].name, true);

@@ -430,22 +430,18 @@ static void choose_lanes(const rules *r, transposition *t, int64_t along, int64_
     t->overlap = pure && along > t->lanes && rest * (size == 1 ? 3 : 2) > t->lanes;
 }
 
-/* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, or its few
- * points each choose a tensor, and all of them are contiguous along one other axis. Loads that are contiguous along the stores' axis must
- * not depend on that other axis. */
-static bool find_transposition(rules *r, int s, transposition *t) {
+/* The last axis of several points along which results are contiguous; -1: none. */
+static int written_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    *t = (transposition){.read = -1, .write = -1, .lanes = rules_lanes(r, s)};
-    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    if (layout->count && layout->part[layout->count - 1].modulus) return false; /* panels */
+    int write = -1;
     for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
-    if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
-    const int64_t line = r->machine->line / (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    t->rows = t->lanes < line ? line : t->lanes;
-    if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
+        if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) write = a;
+    return write;
+}
+
+/* Sets t->read to the axis along which loads are contiguous that are not so along the stores' axis. False: there is no
+ * common one, or these loads have no large strides and choose no tensors. */
+static bool find_read_axis(rules *r, const tir_stage *stage, const rules_access *access, int count, transposition *t) {
     const int64_t points = rules_extent(r, &stage->axis[t->write]);
     bool strided = points > 0 && points <= TILE_ROWS && rules_selects(r, stage, t->write, false);
     for (int i = 0; i < count; i++) {
@@ -456,7 +452,25 @@ static bool find_transposition(rules *r, int s, transposition *t) {
         if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
         t->read = contiguous;
     }
-    if (!strided || t->read < 0) return false;
+    return strided && t->read >= 0;
+}
+
+/* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, or its few
+ * points each choose a tensor, and all of them are contiguous along one other axis. Loads that are contiguous along the stores' axis must
+ * not depend on that other axis. */
+static bool find_transposition(rules *r, int s, transposition *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    *t = (transposition){.read = -1, .write = -1, .lanes = rules_lanes(r, s)};
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    if (layout->count && layout->part[layout->count - 1].modulus) return false; /* panels */
+    t->write = written_axis(r, s);
+    if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
+    const int64_t line = r->machine->line / (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    t->rows = t->lanes < line ? line : t->lanes;
+    if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
+    if (!find_read_axis(r, stage, access, count, t)) return false;
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->write] == 1 && access[i].stride[t->read] != 0) return false;
     const int64_t along = rules_extent(r, &stage->axis[t->read]), high = rules_extent(r, &stage->axis[t->write]);
@@ -540,6 +554,33 @@ static void cut_vectors(tile_loops *l, const transposition *t) {
     l->read = "v_i";
 }
 
+/* Adds the loops over the axes that are not the tile's, nor `on` (-1: none). */
+static void add_other_loops(tile_loops *l, const transposition *t, int on) {
+    const tir_stage *stage = l->nest.stage;
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->read && a != t->write && a != on)
+            add_tile_loop(l, stage->axis[a].name, rules_extent(l->nest.r, &stage->axis[a]), false);
+}
+
+/* Iterations of a loop, of `each` points, in about equal blocks that take at most 1/share of L2; 0: not even two do. */
+static int64_t block_of(const tile_loops *l, int64_t each, int64_t extent, int64_t share) {
+    const int64_t block = l->nest.r->machine->l2 / share / (each * l->size);
+    if (block < 2) return 0;
+    return block < extent ? up(extent, up(extent, block)) : block;
+}
+
+/* Adds the loops over the tiles of a block. */
+static void add_block_tiles(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows) {
+    if (vectors > 1) {
+        cut_vectors(l, t);
+        lib_text_add(&l->order, " v_o");
+    }
+    if (rows > 1) {
+        l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
+        lib_text_add(&l->order, " r_o");
+    }
+}
+
 /* A transposition that exceeds L2 runs in blocks of 16 rows read and 16 rows written; each block prefetches the next one, because the
  * hardware prefetcher does not follow that many rows of one or two lines each. False: no such blocks. */
 static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t vectors, int64_t rows) {
@@ -551,12 +592,9 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
     if (on < 0 && !by_rows) return false;
     int64_t each = on >= 0 ? along * high : along * t->rows,
             extent = on >= 0 ? rules_extent(r, &stage->axis[on]) : rows;
-    int64_t block = r->machine->l2 / (on >= 0 ? 8 : 32) / (each * l->size);
-    if (block < 2) return false;
-    if (block < extent) block = up(extent, up(extent, block));
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->read && a != t->write && a != on)
-            add_tile_loop(l, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    const int64_t block = block_of(l, each, extent, on >= 0 ? 8 : 32);
+    if (!block) return false;
+    add_other_loops(l, t, on);
     const char *inner = on >= 0 ? stage->axis[on].name : l->write;
     if (block < extent) {
         inner = cut_axis(l, inner, on >= 0 ? block : block * t->rows, "b_o", "b_i");
@@ -564,14 +602,7 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
         fetch_iterations(l, "b_o", each * block);
     }
     if (on < 0) l->write = inner;
-    if (vectors > 1) {
-        cut_vectors(l, t);
-        lib_text_add(&l->order, " v_o");
-    }
-    if (rows > 1) {
-        l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
-        lib_text_add(&l->order, " r_o");
-    }
+    add_block_tiles(l, t, vectors, rows);
     if (on >= 0) lib_text_format(&l->order, " %s", inner);
     l->points = each * (block < extent ? block : extent); /* each thread writes contiguous memory */
     return true;
@@ -583,9 +614,7 @@ static void column_loops(tile_loops *l, const transposition *t, int64_t vectors,
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
     int64_t high = rules_extent(r, &stage->axis[t->write]);
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->read && a != t->write)
-            add_tile_loop(l, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    add_other_loops(l, t, -1);
     if (columns && columns < vectors) {
         l->read = cut_axis(l, l->read, columns * t->lanes, "c_o", "c");
         add_tile_loop(l, "c_o", vectors / columns, true);
@@ -700,25 +729,52 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     rules_vectorise(r, stage->name, stage->axis[last].name, rules_extent(r, &stage->axis[last]), block, "b_o", "b_i");
 }
 
-/* Schedules a map that selects elements of rows by a table: what is derived from the table for one vector is used for a block of rows,
- * whose members' rows fit in half of L1. False: it is no such map. */
-static bool map_chosen(rules *r, int s, const int *members, int count) {
-    enum { ROWS = 16, FEW = 8, LEAST = 2 };
+enum { CHOSEN_LEAST = 2 /* rows of a block for which what is derived from the table is used */ };
+
+/* The axis of the rows of a map whose last axis selects elements of them by a table; -1: it is no such map, or its
+ * vectors are not contiguous. */
+static int axis_of_chosen_rows(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), row = last - 1;
     int64_t lanes = rules_lanes(r, s);
     while (row > 0 && rules_extent(r, &stage->axis[row]) == 1) row--;
-    if (row < 0 || lanes < 2 || last != stage->space - 1 || rules_store_stride(r, s, last) != 1) return false;
+    if (row < 0 || lanes < 2 || last != stage->space - 1 || rules_store_stride(r, s, last) != 1) return -1;
     int64_t extent = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
-    if (extent < lanes || rows < LEAST || !chosen_along(r, s, last, row)) return false;
+    return extent < lanes || rows < CHOSEN_LEAST || !chosen_along(r, s, last, row) ? -1 : row;
+}
+
+/* The most rows of a block for which the members' rows fit in half of L1; 0: a member has no rows of that kind. */
+static int64_t rows_in_l1(rules *r, const tir_stage *stage, const int *members, int count) {
+    enum { ROWS = 16 };
     int64_t kept = 0, most = ROWS, l1 = r->machine->l1;
     for (int i = 0; i < count; i++) {
-        int64_t bytes = kept_bytes(r, members[i], stage, last);
-        if (bytes < 0) return false;
+        int64_t bytes = kept_bytes(r, members[i], stage, stage->space - 1);
+        if (bytes < 0) return 0;
         kept += bytes;
     }
     while (most > 1 && most * kept > l1 / 2) most /= 2;
-    if (count && (most < LEAST || rows <= most)) return false;
+    return most;
+}
+
+/* Rows of a block: at most `most`, a divisor of their number if possible. */
+static int64_t rows_of_block(rules *r, const tir_stage *stage, int64_t rows, int64_t most) {
+    enum { FEW = 8 }; /* memory bandwidth is best with few streams */
+    int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most;
+    for (int64_t n = each; n >= each / 2 && rows % each; n--)
+        if (rows % n == 0) each = n;
+    return each;
+}
+
+/* Schedules a map that selects elements of rows by a table: what is derived from the table for one vector is used for a block of rows,
+ * whose members' rows fit in half of L1. False: it is no such map. */
+static bool map_chosen(rules *r, int s, const int *members, int count) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int row = axis_of_chosen_rows(r, s), last = stage->space - 1;
+    if (row < 0) return false;
+    const int64_t lanes = rules_lanes(r, s), extent = rules_extent(r, &stage->axis[last]);
+    int64_t rows = rules_extent(r, &stage->axis[row]);
+    const int64_t most = rows_in_l1(r, stage, members, count);
+    if (count && (most < CHOSEN_LEAST || rows <= most)) return false;
     const char *name = stage->name, *inner = stage->axis[row].name, *vector = stage->axis[last].name;
     rules_nest nest = {.r = r, .stage = stage};
     lib_text order;
@@ -729,11 +785,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     }
     clip_choices(r, stage, 0, -1);
     if (rows > most) {
-        int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
-                blocks; /* memory bandwidth is best with few streams */
-        for (int64_t n = each; n >= each / 2 && rows % each; n--)
-            if (rows % n == 0) each = n;
-        blocks = up(rows, each);
+        const int64_t each = rows_of_block(r, stage, rows, most), blocks = up(rows, each);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> r_o r_i peel", name, inner, (long long)each);
         rules_add_loop(&nest, "r_o", blocks, false);
         lib_text_add(&order, " r_o");

@@ -36,6 +36,12 @@ static bool has_near_rows(rules *r, int s, int row, int last, int64_t lanes) {
     return true;
 }
 
+/* Points of a block of rows of n points each, which end where a vector ends; rows -1: varying. */
+static int64_t block_points(int64_t n, int64_t rows, int64_t lanes) {
+    const int64_t block = n / tir_gcd(n, lanes) * lanes;
+    return rows >= 0 && block > rows * n ? rows * n : block;
+}
+
 bool rules_map_short_rows(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int64_t lanes = rules_lanes(r, s);
@@ -45,8 +51,7 @@ bool rules_map_short_rows(rules *r, int s) {
     if (row < 0 || rules_straight(r, s, row, last)) return false;
     const int64_t n = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
     if (n < 2 || 3 * n > 2 * ((n + lanes - 1) / lanes * lanes)) return false; /* two thirds of the lanes are in use */
-    int64_t block = n / tir_gcd(n, lanes) * lanes;
-    if (rows >= 0 && block > rows * n) block = rows * n;
+    const int64_t block = block_points(n, rows, lanes);
     const int64_t vectors = (block + lanes - 1) / lanes;
     if (vectors > BLOCK_MOST || 3 * block < 2 * vectors * lanes) return false;
     if (vectors * rules_operations(r, stage) > OPERATIONS_MOST || !has_near_rows(r, s, row, last, lanes)) return false;

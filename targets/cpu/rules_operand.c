@@ -77,6 +77,16 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     return o->points > 0;
 }
 
+/* Can the operand be copied: is it row-major in memory, no output, and does the axis alone index a dimension of it? */
+static bool may_be_copied(const rules *r, const rules_access *access, tir_expr axis) {
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    if (tir_plain_dimension(r->region, access, axis) < 0 || tensor->output || tensor->rank < 2 ||
+        !tir_layout_is_identity(&tensor->layout))
+        return false;
+    /* otherwise the stage runs in the loops of another one: its result is not stored in memory */
+    return tensor->stage < 0 || r->group[tensor->stage].root == tensor->stage;
+}
+
 /* The only vector operand, read by this stage alone: row-major, and contiguous along v unless it is constant. NULL: there is no such
  * operand. */
 static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
@@ -88,13 +98,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
     }
     for (int i = 0; i < count; i++) /* a copy would have to serve both */
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
-    if (!found) return NULL;
-    const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
-    if (tir_plain_dimension(r->region, found, r->region->stages.data[s].axis[v].var) < 0 || tensor->output ||
-        tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
-        return NULL;
-    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
-        return NULL; /* the stage runs in the loops of another one: its result is not stored in memory */
+    if (!found || !may_be_copied(r, found, r->region->stages.data[s].axis[v].var)) return NULL;
     return tir_is_read_by_others(r->region, s, found->tensor) ? NULL : found;
 }
 
@@ -157,6 +161,19 @@ static bool may_have_panels(rules *r, int s) {
     return rules_is_contraction(r, s) && !stage->predicate && stage->fold < 0 && rules_simple_group(r, s);
 }
 
+/* Can the tiles go through blocks of rows? Then a single row of tiles reads the operand, which has several blocks. */
+static bool may_have_blocks(const tir_stage *stage, const operand_facts *o, const rules_operand_tile *t,
+                            double sharing) {
+    return sharing <= 1 && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
+           o->points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
+}
+
+/* The way of the fewest cycles, in place unless another one clearly has fewer; `blocks`: blocks of rows are possible. */
+static rules_operand_access best_access(const order_cycles *c, bool blocks) {
+    if (blocks && c->blocks < 0.95 * c->straight && c->blocks < c->panels) return RULES_OPERAND_ROW_BLOCKS;
+    return c->panels < 0.98 * c->straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
+}
+
 rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
     static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     const tir_stage *stage = &r->region->stages.data[s];
@@ -176,10 +193,8 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > r->machine->rates.kept * (double)r->machine->l3;
     const order_cycles c = cycles_of(r, &o, t, tiles);
-    const bool blocks = sharing <= 1 && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
-                        o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
-    rules_operand_access best = c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
-    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) best = RULES_OPERAND_ROW_BLOCKS;
+    const bool blocks = may_have_blocks(stage, &o, t, sharing);
+    const rules_operand_access best = best_access(&c, blocks);
     /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
     if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS)
         tir_doubt(r->schedule, stage->name, "read", ways[RULES_OPERAND_IN_PLACE]);
@@ -292,16 +307,23 @@ bool rules_rows_are_scattered(rules *r, int s, int v, int u) {
     return rows && rows->stride[u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
 }
 
+/* Products of a contraction; -1: varying. */
+static double products_of(const rules *r, const tir_stage *stage) {
+    double products = 1;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        products *= (double)rules_extent(r, &stage->axis[a]);
+        if (rules_extent(r, &stage->axis[a]) < 0) return -1;
+    }
+    return products;
+}
+
 void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1, dim = 0;
     if (!rules_is_contraction(r, s) || t->u < 0) return;
-    double uses = 1;
-    for (int a = 0; a < stage->space + stage->reduce; a++) {
-        uses *= (double)rules_extent(r, &stage->axis[a]);
-        if (rules_extent(r, &stage->axis[a]) < 0) return;
-    }
+    const double uses = products_of(r, stage);
+    if (uses < 0) return;
     const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
     const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
     if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;

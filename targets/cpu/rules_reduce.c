@@ -43,6 +43,14 @@ static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high
 
 /* ---- columns */
 
+/* The last axis of several points along which the access is contiguous; -1: none. */
+static int contiguous_axis(const rules *r, const tir_stage *stage, const rules_access *access) {
+    int contiguous = -1;
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (access->stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
+    return contiguous;
+}
+
 /* The axis along which results and loads are contiguous; -1: none. *rows: the reduction axis to be cut into blocks, the longest. */
 static int column_axis(rules *r, int s, int *rows) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -50,9 +58,7 @@ static int column_axis(rules *r, int s, int *rows) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), v = -1;
     if (count == RULES_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
-        int contiguous = -1;
-        for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
+        const int contiguous = contiguous_axis(r, stage, &access[i]);
         if (contiguous >= stage->space || (contiguous >= 0 && v >= 0 && contiguous != v)) return -1;
         if (contiguous >= 0) v = contiguous;
     }

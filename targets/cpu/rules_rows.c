@@ -384,6 +384,12 @@ static bool is_whole_vector(const member *m) {
     return m->stage->reduce || !p->small || rules_extent(p->r, &m->stage->axis[m->own]) <= p->lanes;
 }
 
+/* Is the member a level of the tree below m->level? These run for all rows of the block at once. */
+static bool is_folded_at_once(const member *m) {
+    return m->level >= 0 && m->s > m->level && m->s != m->end &&
+           rules_axis_labelled(m->p->r, m->s, m->p->block_axis) >= 0;
+}
+
 /* Several rows are computed together, each step for all of them before the next step: work on one row hides the latency of the others. */
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
@@ -391,7 +397,7 @@ static void attach_row_member(const row_plan *p, int s) {
     member m = {.p = p, .s = s, .stage = &r->region->stages.data[s], .end = s, .level = -1};
     if (together) m.end = rules_end_of_tree(r, s);
     if (together) m.level = vector_level(p, m.end);
-    if (m.level >= 0 && s > m.level && s != m.end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
+    if (is_folded_at_once(&m)) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
     }
@@ -601,44 +607,43 @@ static bool reduces_in_turn(const row_plan *p, const int *members, int count) {
     return false;
 }
 
-/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
- * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. Neither
- * is one of a few vectors whose reductions do not wait for each other, and of whose results nothing costly is computed: the processor begins the
- * next row before the sums are known. */
-static int64_t rows_together(const row_plan *p, const int *members, int count, const tir_axis *axis) {
-    enum { MOST = 16, LEAST_READ = 12, FEW = 3 /* vectors */, USUAL = 4, MANY = 8 /* blocks */ };
-    /* varying sizes are assumed to be a quarter of the largest ones */
-    const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
-    const tir_machine *machine = p->r->machine;
-    int64_t kept = 0, cache = machine->l1, block = MOST;
-    int64_t registers = machine->vector_registers, values = 1;
-    /* Are functions computed for each row, or roundings to a narrow type? Vectors do this for several rows. */
-    const uint32_t result = p->r->region->stages.data[p->root].tensor[0];
-    bool costly = lib_dtype_is_narrow_float(p->r->region->tensors.data[result].dtype);
-    /* Rows are kept by maps along whole rows; all other members have a few values per row. */
+/* What the members compute and keep for each row. */
+typedef struct row_values {
+    /* bytes that are kept; most values that a member has at a point */
+    int64_t kept, values;
+    /* functions are computed for each row, or roundings to a narrow type: vectors do this for several rows */
+    bool costly;
+} row_values;
+
+/* Does the member have several points for each row? Reductions by lanes do not count: they have a few values. */
+static bool is_along_rows(const row_plan *p, int s) {
+    const tir_stage *m = &p->r->region->stages.data[s];
+    bool whole = false;
+    for (int a = 0; a < m->space && !has_lanes(p->r, s); a++)
+        whole = whole || (!runs_along(p, s, a) && rules_extent(p->r, &m->axis[a]) != 1);
+    return whole;
+}
+
+/* Rows are kept by maps along whole rows, of `longest` points; all other members have a few values per row. */
+static row_values values_of_rows(const row_plan *p, const int *members, int count, int64_t longest) {
+    const tir_region *region = p->r->region;
+    const uint32_t result = region->stages.data[p->root].tensor[0];
+    row_values v = {.values = 1, .costly = lib_dtype_is_narrow_float(region->tensors.data[result].dtype)};
     for (int i = 0; i < count; i++) {
-        const tir_stage *m = &p->r->region->stages.data[members[i]];
-        bool whole = false;
-        for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
-            whole = whole || (!runs_along(p, members[i], a) && rules_extent(p->r, &m->axis[a]) != 1);
-        if (m->count > values) values = m->count;
+        const tir_stage *m = &region->stages.data[members[i]];
+        const bool whole = is_along_rows(p, members[i]);
+        if (m->count > v.values) v.values = m->count;
         const bool map = !whole && m->kind == TIR_MAP;
-        costly = costly || (map && tir_inline_cost_of(p->r->region, members[i], false).heavy > 0);
-        if (whole) kept += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
+        v.costly = v.costly || (map && tir_inline_cost_of(region, members[i], false).heavy > 0);
+        if (whole) v.kept += longest * (int64_t)lib_dtype_size(region->tensors.data[m->tensor[0]].dtype);
     }
-    if (longest == INT32_MAX) return 1;
-    while (block > 1 && block * values * 3 / 4 > registers - 2)
-        block /= 2; /* two levels of folding: a half and a quarter */
-    if (kept > 0) {
-        const int64_t read = p->small ? 0 /* registers hold the row */ : longest * (machine->vector_bytes / p->lanes);
-        while (block > 1 && block * (kept + read) > cache / 2) block /= 2;
-    } else {
-        const int64_t row = longest * bytes_read(p, members, count);
-        if (LEAST_READ * row > cache / 2) return 1;
-        const bool ends_alone = values == 1 && !costly && row_vectors(p, p->root) > 1;
-        if (ends_alone && longest >= FEW * p->lanes && !reduces_in_turn(p, members, count)) return 1;
-        if (block * row > cache / 2) block = LEAST_READ;
-    }
+    return v;
+}
+
+/* At most `block` rows: so few that all threads have blocks, and if these are few, blocks of equal size if possible.
+ * axis NULL: there is a single row. */
+static int64_t even_rows(const row_plan *p, const tir_axis *axis, int64_t rows, int64_t block) {
+    enum { MANY = 8 /* blocks */ };
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
     if (block < 2) return 1;
     if (axis && rules_extent(p->r, axis) < 0) return block < rows ? block : rows;
@@ -647,6 +652,34 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
     for (int64_t less = block; less > block * 3 / 4; less--)
         if (rows % less == 0) return less;
     return blocks > 4 ? block : (rows + blocks - 1) / blocks;
+}
+
+/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
+ * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. Neither
+ * is one of a few vectors whose reductions do not wait for each other, and of whose results nothing costly is computed: the processor begins the
+ * next row before the sums are known. */
+static int64_t rows_together(const row_plan *p, const int *members, int count, const tir_axis *axis) {
+    enum { MOST = 16, LEAST_READ = 12, FEW = 3 /* vectors */, USUAL = 4 };
+    /* varying sizes are assumed to be a quarter of the largest ones */
+    const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
+    const tir_machine *machine = p->r->machine;
+    const int64_t cache = machine->l1, registers = machine->vector_registers;
+    int64_t block = MOST;
+    const row_values v = values_of_rows(p, members, count, longest);
+    if (longest == INT32_MAX) return 1;
+    while (block > 1 && block * v.values * 3 / 4 > registers - 2)
+        block /= 2; /* two levels of folding: a half and a quarter */
+    if (v.kept > 0) {
+        const int64_t read = p->small ? 0 /* registers hold the row */ : longest * (machine->vector_bytes / p->lanes);
+        while (block > 1 && block * (v.kept + read) > cache / 2) block /= 2;
+    } else {
+        const int64_t row = longest * bytes_read(p, members, count);
+        if (LEAST_READ * row > cache / 2) return 1;
+        const bool ends_alone = v.values == 1 && !v.costly && row_vectors(p, p->root) > 1;
+        if (ends_alone && longest >= FEW * p->lanes && !reduces_in_turn(p, members, count)) return 1;
+        if (block * row > cache / 2) block = LEAST_READ;
+    }
+    return even_rows(p, axis, rows, block);
 }
 
 static bool reads_tensor(rules *r, int s, uint32_t tensor) {
@@ -762,6 +795,15 @@ static int fetching_stage(const row_plan *p, const int *members, int count) {
     return p->root;
 }
 
+/* The last axis of stage s that the root's innermost loop over rows, or over blocks of rows, goes through; -1: none. */
+static int axis_across_rows(const row_plan *p, int s) {
+    const rules_group *group = &p->r->group[s];
+    int row = -1;
+    for (int a = 0; a < p->r->region->stages.data[s].space; a++)
+        if (group->label[a] >= 0 && (group->label[a] == p->block_axis || group->label[a] == p->loop_axis)) row = a;
+    return row;
+}
+
 /* Prefetches the next row during this one: otherwise the first step of each row would stall on memory, which is idle during the other
  * steps. Returns whether there is anything to prefetch. */
 static bool fetch_next_row(const row_plan *p, const int *members, int count) {
@@ -776,11 +818,7 @@ static bool fetch_next_row(const row_plan *p, const int *members, int count) {
         extent = rules_extent(r, &stage->axis[axis]);
     if (p->across || p->small || !p->shared || axis < 0 || extent < 0) return false;
     rules_access access[RULES_ACCESSES];
-    int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
-    for (int a = 0; a < stage->space; a++)
-        if (r->group[s].label[a] >= 0 &&
-            (r->group[s].label[a] == p->block_axis || r->group[s].label[a] == p->loop_axis))
-            row = a;
+    int found = rules_accesses(r, s, access, RULES_ACCESSES), row = axis_across_rows(p, s);
     for (int i = 0; i < found && row >= 0; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         int64_t bytes = extent * (int64_t)lib_dtype_size(tensor->dtype);
@@ -820,19 +858,11 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
     }
 }
 
-/* Writes the root's order and its vector loop. True: the root got a register tile, in which its pointwise members were placed. */
-static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
+/* Writes the root's vector loop: across rows, over the rows of a block, or along its own axis. */
+static void vectorise_root(row_plan *p) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
     const bool row_by_row = p->shared >> p->v & 1;
-    place->prefix = order->data;
-    place->prefix_last = p->loop;
-    if (p->block > 1 && p->tiled && rules_tile_in(r, p->root, place)) return true;
-    if (p->block_axis >= 0) lib_text_add(order, " q_i");
-    for (int a = 0; a < top->space; a++)
-        if (!(p->shared >> a & 1)) lib_text_format(order, " %s", a == p->v ? p->v_loop : top->axis[a].name);
-    if (p->across) lib_text_format(order, " %s", p->v_loop);
-    tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
     else if (p->block > 1 && !p->tiled && (rules_ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : row_by_row))
@@ -841,6 +871,21 @@ static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
         vectorise_own_axis(p, p->root, p->v);
         p->cached = !rules_store_past_caches(r, top);
     }
+}
+
+/* Writes the root's order and its vector loop. True: the root got a register tile, in which its pointwise members were placed. */
+static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    place->prefix = order->data;
+    place->prefix_last = p->loop;
+    if (p->block > 1 && p->tiled && rules_tile_in(r, p->root, place)) return true;
+    if (p->block_axis >= 0) lib_text_add(order, " q_i");
+    for (int a = 0; a < top->space; a++)
+        if (!(p->shared >> a & 1)) lib_text_format(order, " %s", a == p->v ? p->v_loop : top->axis[a].name);
+    if (p->across) lib_text_format(order, " %s", p->v_loop);
+    tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
+    vectorise_root(p);
     for (int a = 0; a < top->space && p->small && p->block == 1; a++)
         if (!(p->shared >> a & 1) && a != p->v && rules_extent(r, &top->axis[a]) != 1)
             tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
@@ -883,6 +928,16 @@ static int64_t narrowest_lanes(const rules *r, int root, const int *members, int
     return least;
 }
 
+/* Chooses whether rows are in registers. */
+static void choose_registers(row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    const int64_t longest = longest_row(p, members, count, 1);
+    p->small = !p->across && !p->tiled && longest <= RULES_REGISTER_VECTORS * p->lanes && row_fits(p, members, count);
+    for (int i = 0; i < count; i++) p->chosen = p->chosen || rules_is_chosen_by_data(r, members[i]);
+    p->small = p->small && !p->chosen;
+    if (p->small) p->small = tir_choose_yes(r->schedule, p->root_name, "registers", true);
+}
+
 /* Chooses where a row is kept and how many rows are computed together. */
 static void choose_block(row_plan *p, const int *members, int count) {
     enum { MOST = 64 /* rows, among the candidates */ };
@@ -892,11 +947,7 @@ static void choose_block(row_plan *p, const int *members, int count) {
     const bool lanes = !p->across && uses_lanes(r, members, count);
     const int64_t rows = axis < 0 ? 1 : rules_extent(r, &top->axis[axis]), most = rows < 0 || rows > MOST ? MOST : rows;
     p->block_axis = -1; /* until it is known that rows are computed together */
-    const int64_t longest = longest_row(p, members, count, 1);
-    p->small = !p->across && !p->tiled && longest <= RULES_REGISTER_VECTORS * p->lanes && row_fits(p, members, count);
-    for (int i = 0; i < count; i++) p->chosen = p->chosen || rules_is_chosen_by_data(r, members[i]);
-    p->small = p->small && !p->chosen;
-    if (p->small) p->small = tir_choose_yes(r->schedule, top->name, "registers", true);
+    choose_registers(p, members, count);
     if (p->tiled)
         p->block = block_of(rows, axis < 0 ? 0 : rules_columns_along(r, p->root, axis));
     else if (lanes)

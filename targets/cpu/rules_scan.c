@@ -167,6 +167,13 @@ static void schedule_row_step(rules *r, const tir_stage *fold, const tir_stage *
     if (step->kind == TIR_REDUCE && step->predicate) tir_schedule_add(r->schedule, "clip %s.step", step->name);
 }
 
+/* Does the state have axes of its own? Loops index them, so that it cannot be in registers. */
+static bool has_own_axes(const rules *r, const tir_stage *fold) {
+    bool own = false;
+    for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
+    return own;
+}
+
 /* Schedules a fold whose steps reduce rows, by lanes and a tree in registers; rows are tasks. False: no step has lanes. */
 static bool schedule_row_steps(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
@@ -189,9 +196,7 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
     rules_form_tasks(&nest, points < 0 || trips < 0 ? RULES_TASK_POINTS : points * trips, RULES_TASK_POINTS);
-    bool own = false; /* does the state have axes of its own? Loops index them, so that it cannot be in registers */
-    for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
-    if (!own) tir_schedule_add(r->schedule, "store %s reg", fold->name);
+    if (!has_own_axes(r, fold)) tir_schedule_add(r->schedule, "store %s reg", fold->name);
     return true;
 }
 

@@ -50,17 +50,23 @@ static bool suits(const plan *p, int s) {
     return kept >= 1 && kept <= POINTS_MOST && all >= 1 && all <= UNROLLED_MOST;
 }
 
+/* Finds the root's axes that all members share, and the last one of several points, p->v; -1: none. */
+static void find_axes(plan *p) {
+    const tir_stage *top = &p->r->region->stages.data[p->root];
+    for (int a = 0; a < top->space; a++) {
+        bool all = true;
+        for (int i = 0; i < p->count; i++) all = all && rules_axis_labelled(p->r, p->members[i], a) >= 0;
+        p->shared |= (uint32_t)all << a;
+        if (all && rules_extent(p->r, &top->axis[a]) != 1) p->v = a;
+    }
+}
+
 static bool find_plan(rules *r, int root, plan *p) {
     const tir_stage *top = &r->region->stages.data[root];
     *p = (plan){.r = r, .root = root, .v = -1};
     p->count = rules_members(r, root, &p->members);
     if (top->kind != TIR_MAP || p->count == 0 || rules_ends_by_data(r)) return false;
-    for (int a = 0; a < top->space; a++) {
-        bool all = true;
-        for (int i = 0; i < p->count; i++) all = all && rules_axis_labelled(r, p->members[i], a) >= 0;
-        p->shared |= (uint32_t)all << a;
-        if (all && rules_extent(r, &top->axis[a]) != 1) p->v = a;
-    }
+    find_axes(p);
     if (p->v < 0) return false;
     for (int a = 0; a < p->v; a++)
         if (is_own(p, root, a)) return false; /* the row's own axes must lie inside v */

@@ -240,6 +240,15 @@ static bool is_next(const rules *r, int s, int fold) {
     return tir_get(r->region->pool, stage_of(r, fold)->value[0])->bits == stage_of(r, s)->tensor[0];
 }
 
+/* Writes where a map with contractions is stored: in the fold's state, or in scratch if no stage behind the fold reads it. */
+static void store_map(rules *r, int s, int fold) {
+    const char *name = stage_of(r, s)->name;
+    if (is_next(r, s, fold))
+        tir_schedule_add(r->schedule, "store %s state", name);
+    else if (!is_kept(r, s, fold))
+        tir_schedule_add(r->schedule, "store %s local", name);
+}
+
 /* The map is computed in tiles of mr rows and some vectors, in which its contractions are summed in registers. */
 static void tile_loops(rules *r, const sweep_tile *t, int fold) {
     const tir_stage *map = stage_of(r, t->map);
@@ -251,10 +260,7 @@ static void tile_loops(rules *r, const sweep_tile *t, int fold) {
     const bool split_rows = t->rows >= 0, split = wide < 0 || wide > nv * lanes;
     const char *vectors = map->axis[t->wide].name, *loop = split ? "v_o" : "u_o";
     if (!split && !split_rows) loop = stage_of(r, fold)->axis[stage_of(r, fold)->space].name;
-    if (is_next(r, t->map, fold))
-        tir_schedule_add(out, "store %s state", map->name);
-    else if (!is_kept(r, t->map, fold))
-        tir_schedule_add(out, "store %s local", map->name);
+    store_map(r, t->map, fold);
     if (split_rows)
         tir_schedule_add(out, "split %s.%s %lld -> u_o u_i mask", map->name, map->axis[t->rows].name, (long long)mr);
     if (split) tir_schedule_add(out, "split %s.%s %lld -> v_o v_i mask", map->name, vectors, (long long)(nv * lanes));

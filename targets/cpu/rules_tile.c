@@ -55,6 +55,17 @@ static bool lies_along(const rules *r, const rules_access *access, int count, co
     return dim >= 0 && t->rank >= 2;
 }
 
+/* Do the operands that depend on axis v not depend on axis `a`? *stride: the largest distance in memory along `a`. */
+static bool is_repeated(int v, int a, const rules_access *access, int count, int64_t *stride) {
+    *stride = 0;
+    for (int i = 0; i < count; i++) {
+        if (rules_depends(&access[i], v) && rules_depends(&access[i], a)) return false;
+        int64_t step = access[i].stride[a] < 0 ? -access[i].stride[a] : access[i].stride[a];
+        if (step > *stride) *stride = step;
+    }
+    return true;
+}
+
 /* The axis to repeat over broadcasts: the vector operands do not depend on it. Of the axes long enough to fill the registers the one with
  * the smallest distance in memory, else the longest; -1: none. */
 static int repeated_axis(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count) {
@@ -62,14 +73,8 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
     int best = -1;
     int64_t best_extent = 1, best_stride = 0;
     for (int a = 0; a < stage->space; a++) {
-        int64_t extent = rules_known_extent(r, &stage->axis[a]), stride = 0;
-        bool reused = a != v && extent > 1;
-        for (int i = 0; i < count && reused; i++) {
-            if (rules_depends(&access[i], v) && rules_depends(&access[i], a)) reused = false;
-            int64_t step = access[i].stride[a] < 0 ? -access[i].stride[a] : access[i].stride[a];
-            if (step > stride) stride = step;
-        }
-        if (!reused) continue;
+        int64_t extent = rules_known_extent(r, &stage->axis[a]), stride;
+        if (a == v || extent <= 1 || !is_repeated(v, a, access, count, &stride)) continue;
         bool enough = extent >= ENOUGH, had_enough = best_extent >= ENOUGH;
         if (best >= 0 && enough == had_enough && (enough ? stride > best_stride : extent < best_extent)) continue;
         if (best >= 0 && had_enough && !enough) continue;
@@ -114,46 +119,91 @@ bool rules_is_laid_out_in_place(const tir_tensor *tensor) {
     return tensor->constant && tensor->stage < 0 && tir_layout_is_identity(&tensor->layout);
 }
 
+/* An axis of the reduction that is tried as that of a unit's steps. */
+typedef struct unit_trial {
+    const rules *r;
+    const tir_stage *stage;
+    const rules_access *access;
+    int count;
+    const tir_unit *unit;
+    /* axes of the tile's vectors and of the unit's steps; points of the axis of rows */
+    int v, axis;
+    int64_t rows;
+    /* tensors to be laid out, as in rules_tile_shape */
+    uint32_t pack, steps;
+} unit_trial;
+
+/* Are the unit's steps contiguous in the broadcast operand as it is? */
+static bool has_steps_in_place(const unit_trial *u, const rules_access *access) {
+    const int width = tir_unit_width(u->unit);
+    const int64_t extent = rules_known_extent(u->r, &u->stage->axis[u->axis]);
+    bool ends = extent % width != 0; /* the last steps are after the end: cheap if operands are padded there */
+    if (runs_in_blocks(u->r, access, u->stage->axis[u->axis].var, width)) return true;
+    return access->stride[u->axis] == 1 && (!ends || extent >= 2 * width);
+}
+
+/* Lays out the broadcast operand by the unit's steps; false: impossible, or it is not used often enough. */
+static bool lay_out_steps(unit_trial *u, const rules_access *access) {
+    enum { USES = 48 };
+    const tir_tensor *tensor = &u->r->region->tensors.data[access->tensor];
+    bool known = tensor->constant || uses_of_element(u->r, u->stage, tensor) >= (double)USES;
+    if (!known || !lies_along(u->r, u->access, u->count, access, u->stage->axis[u->axis].var)) return false;
+    if (u->steps != UINT32_MAX && u->steps != access->tensor) return false;
+    u->steps = access->tensor;
+    return true;
+}
+
+/* Are the unit's steps innermost in the panels of the vector operand? */
+static bool has_steps_in_panels(const unit_trial *u, const rules_access *access) {
+    const tir_layout *layout = &u->r->region->tensors.data[access->tensor].layout;
+    const tir_layout_part *inner = &layout->part[layout->count - 1];
+    return inner->modulus == tir_unit_width(u->unit) &&
+           tir_operand(u->r->region->pool, access->load, inner->dim) == u->stage->axis[u->axis].var;
+}
+
+/* Packs the vector operand for the unit; false: impossible, or there are too few rows. */
+static bool pack_for_unit(unit_trial *u, const rules_access *access) {
+    enum { ROWS = 8 };
+    if (!lies_along(u->r, u->access, u->count, access, u->stage->axis[u->axis].var) ||
+        !lies_along(u->r, u->access, u->count, access, u->stage->axis[u->v].var))
+        return false;
+    if (u->pack != UINT32_MAX && u->pack != access->tensor) return false;
+    if (!u->r->region->tensors.data[access->tensor].constant && u->rows < ROWS) return false;
+    u->pack = access->tensor;
+    return true;
+}
+
+static bool fit_operand(unit_trial *u, const rules_access *access) {
+    bool broadcast = !rules_depends(access, u->v);
+    if (broadcast && has_steps_in_place(u, access)) return true;
+    if (u->r->region->tensors.data[access->tensor].output)
+        return false; /* its layout is the caller's, and a copy would become the output */
+    if (broadcast) return lay_out_steps(u, access);
+    if (rules_panel_width(u->r, access, u->stage->axis[u->v].var)) return has_steps_in_panels(u, access);
+    return pack_for_unit(u, access);
+}
+
 /* Fits the operands to a unit along axis `a`: its steps must be contiguous in the broadcast operand, and innermost in panels
  * of the vector operand. Operands given at run time are packed for it if they are used often enough. False: impossible. */
 static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, int a, const rules_access *access,
                      int count, int64_t rows) {
-    enum { ROWS = 8, USES = 48 };
-    const tir_stage *stage = &r->region->stages.data[s];
-    tir_expr axis = stage->axis[a].var;
-    int64_t extent = rules_known_extent(r, &stage->axis[a]);
-    bool ends =
-        extent % tir_unit_width(unit) != 0; /* the last steps are after the end: cheap if operands are padded there */
-    uint32_t pack = t->pack, steps = UINT32_MAX;
-    for (int i = 0; i < count; i++) {
-        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        bool broadcast = !rules_depends(&access[i], t->v);
-        if (broadcast && runs_in_blocks(r, &access[i], axis, tir_unit_width(unit))) continue;
-        if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * tir_unit_width(unit))) continue;
-        if (tensor->output) return false; /* its layout is the caller's, and a copy would become the output */
-        if (broadcast) {
-            bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
-            if (!known || !lies_along(r, access, count, &access[i], axis)) return false;
-            if (steps != UINT32_MAX && steps != access[i].tensor) return false;
-            steps = access[i].tensor;
-        } else if (rules_panel_width(r, &access[i], stage->axis[t->v].var)) {
-            const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
-            if (inner->modulus != tir_unit_width(unit) ||
-                tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
-                return false;
-        } else {
-            if (!lies_along(r, access, count, &access[i], axis) ||
-                !lies_along(r, access, count, &access[i], stage->axis[t->v].var))
-                return false;
-            if ((pack != UINT32_MAX && pack != access[i].tensor) || (!tensor->constant && rows < ROWS)) return false;
-            pack = access[i].tensor;
-        }
-    }
+    unit_trial u = {.r = r,
+                    .stage = &r->region->stages.data[s],
+                    .access = access,
+                    .count = count,
+                    .unit = unit,
+                    .v = t->v,
+                    .axis = a,
+                    .rows = rows,
+                    .pack = t->pack,
+                    .steps = UINT32_MAX};
+    for (int i = 0; i < count; i++)
+        if (!fit_operand(&u, &access[i])) return false;
     if (is_read_both_ways(t->v, access, count)) return false; /* one layout cannot serve both accesses */
-    if (pack != t->pack) t->pack_copy = true;
-    t->pack = pack;
-    t->steps = steps;
-    t->steps_copy = steps != UINT32_MAX && !rules_is_laid_out_in_place(&r->region->tensors.data[steps]);
+    if (u.pack != t->pack) t->pack_copy = true;
+    t->pack = u.pack;
+    t->steps = u.steps;
+    t->steps_copy = u.steps != UINT32_MAX && !rules_is_laid_out_in_place(&r->region->tensors.data[u.steps]);
     t->unit = unit;
     t->unit_axis = a;
     return true;

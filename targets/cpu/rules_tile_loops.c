@@ -83,33 +83,45 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
     return rows > 1 && inside < outside;
 }
 
+/* Do axes inside of the panels' loop have rows of their own? */
+static bool has_rows_of_inner_axes(rules *r, int main, const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < stage->space; a++)
+            if (a != t->u && a != t->v && rules_depends(&access[i], t->v) && !rules_depends(&access[i], a)) return true;
+    return false;
+}
+
+/* The largest divisor of m in the upper half of the numbers up to `most`; 0: there is none. */
+static int64_t large_divisor(int64_t m, int64_t most) {
+    int64_t block = most, half = most / 2;
+    while (block > half && m % block) block--;
+    return block > half ? block : 0;
+}
+
 /* Of a contraction without predicate: number of rows in a block, over which all panels run before the next block; 0: all rows. The rows are
  * read again for each panel, the panels again for each block: their sizes, or rows in short, distant pieces, decide the block's cache level. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* per byte of a panel: the first tile that reads it stalls */
     const double hidden = 1. / 32;         /* of L3_COST, for rows from L3: a tile's arithmetic hides the rest */
     enum { LEAST = 8, FEW = 4 };           /* tiles in a block, which share the start of a panel */
-    const tir_stage *stage = &r->region->stages.data[main];
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, main, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++) /* axes inside of the panels' loop have rows of their own */
-        for (int a = 0; a < stage->space; a++)
-            if (a != t->u && a != t->v && rules_depends(&access[i], t->v) && !rules_depends(&access[i], a)) return 0;
+    if (has_rows_of_inner_axes(r, main, t)) return 0;
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
     if (rules_rows_are_scattered(r, main, t->v, t->u)) { /* misses of L2 would not be hidden */
-        int64_t block = (int64_t)(l2 / 4 / row), half = block / 2;
-        while (block > half && m % block) block--;
-        if (block > half && block >= FEW * t->mr && block < m) return block;
+        const int64_t block = large_divisor(m, (int64_t)(l2 / 4 / row));
+        if (block && block >= FEW * t->mr && block < m) return block;
     }
     if (rows <= l2 || rows + all <= l3) return 0; /* streaming from L3 is hidden */
     double best = panels * rows * (double)MEMORY_COST;
     int64_t chosen = 0;
     for (int level = 2; level <= 3; level++) {
-        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row), half = block / 2;
-        while (block > half && m % block) block--; /* a remainder would double the versions of the tile */
-        if (block <= half || block < LEAST * t->mr || block >= m) continue;
+        /* a remainder would double the versions of the tile */
+        const int64_t block = large_divisor(m, (int64_t)((level == 2 ? l2 : l3 / 2) / row));
+        if (!block || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
         if (level == 3) cost += panels * rows * (double)L3_COST * hidden;
         if (cost >= 0.9 * best) continue;
@@ -205,33 +217,82 @@ static bool has_between_columns(rules *r, int owner, int main, int v, int u) {
  * both. */
 typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST, WALK_BETWEEN_LAST, WALKS } walk;
 
-static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t, int v, int u, int64_t n, int64_t m) {
-    static const char *const orders[WALKS] = {"panels_first", "panels_inside", "rows_first", "between_last"};
+static const char *const walk_words[WALKS] = {"panels_first", "panels_inside", "rows_first", "between_last"};
+
+typedef struct tile_loops {
+    rules *r;
+    /* the loops around the tile; NULL: the owner is a root */
+    const rules_tile_place *place;
+    /* the stage whose loops these are, and its number */
+    const tir_stage *owner;
+    int number;
+    /* by stage: does it run in the tile? The reduction for which the tile was chosen */
+    const bool *inside;
+    int main;
+    rules_tile_shape tile;
+    /* axes of the owner along the tile's columns and rows, and their extents (-1: varying); u -1: none */
+    int v, u;
+    int64_t n, m;
+    /* loops over panels and over tiles of rows (NULL: none), and over the columns and rows of a tile (ui NULL: none) */
+    const char *vo, *uo, *vi, *ui;
+    walk walk;
+    /* rows of a block, 0: all rows */
+    int64_t block;
+    /* the copy that is made panel by panel; NULL: none */
+    const char *panels;
+    /* the owner's order of loops, its tasks */
+    lib_text order, parallel;
+    /* innermost loop so far, at which members are attached; NULL: none */
+    const char *last;
+} tile_loops;
+
+/* May the loop over tiles of rows be outside of that over panels? */
+static bool may_have_rows_first(const tile_loops *l) {
+    const rules_tile_shape *t = &l->tile;
+    const bool many = l->u >= 0 && (l->m < 0 || l->m > t->mr);
+    return many && (t->separate ? separate_first(l->r, l->owner, l->v, l->u) : !has_row_versions(l->r, l->main, t));
+}
+
+/* Should it be outside, if results are then written in memory order? `streamed`: streams_results. */
+static bool is_rows_first(const tile_loops *l, bool streamed) {
+    return l->tile.separate || rows_first(l->r, l->main, &l->tile) ||
+           (streamed && rows_share_sets(l->r, l->number, l->u));
+}
+
+/* Chooses among the orders that are possible, `best` unless another one is pinned (tir/choice.h): rows first if `rows`,
+ * between last if `between`. */
+static walk choose_possible_walk(const tile_loops *l, walk best, bool rows, bool between) {
     const char *words[WALKS];
     walk walks[WALKS];
     int count = 0, chosen = 0;
-    const tir_stage *top = &r->region->stages.data[owner];
-    const bool contraction = rules_is_contraction(r, main), many = u >= 0 && (m < 0 || m > t->mr);
-    const bool may = many && (t->separate ? separate_first(r, top, v, u) : !has_row_versions(r, main, t));
+    for (int w = 0; w < WALKS; w++) {
+        if ((w == WALK_ROWS_FIRST && !rows) || (w == WALK_BETWEEN_LAST && !between)) continue;
+        if (w == (int)best) chosen = count;
+        words[count] = walk_words[w];
+        walks[count++] = (walk)w;
+    }
+    const char *name = l->r->region->stages.data[l->main].name;
+    return walks[tir_choose_word(l->r->schedule, name, "walk", count, words, chosen)];
+}
+
+static walk choose_walk(const tile_loops *l) {
+    rules *r = l->r;
+    const rules_tile_shape *t = &l->tile;
+    const int owner = l->number, main = l->main, v = l->v, u = l->u;
+    const bool contraction = rules_is_contraction(r, main), may = may_have_rows_first(l);
     walk best = WALK_PANELS_FIRST;
     const bool ordered = may && rules_store_stride(r, owner, v) == 1;
     const bool streamed = ordered && !t->separate && contraction && streams_results(r, owner, main, t, v);
-    if (ordered && (t->separate || rows_first(r, main, t) || (streamed && rows_share_sets(r, owner, u))))
+    if (ordered && is_rows_first(l, streamed))
         best = WALK_ROWS_FIRST;
-    else if (contraction && panels_inside(r, top, main, t, v, u, (n + t->nr - 1) / t->nr))
+    else if (contraction && panels_inside(r, l->owner, main, t, v, u, (l->n + t->nr - 1) / t->nr))
         best = WALK_PANELS_INSIDE;
     if (!contraction) return best;
     const char *name = r->region->stages.data[main].name;
     const bool between = has_between_columns(r, owner, main, v, u);
-    if (streamed && best != WALK_ROWS_FIRST) tir_doubt(r->schedule, name, "walk", orders[WALK_ROWS_FIRST]);
+    if (streamed && best != WALK_ROWS_FIRST) tir_doubt(r->schedule, name, "walk", walk_words[WALK_ROWS_FIRST]);
     if (between && results_of(r, owner, main, v).bytes > (double)r->machine->l2) best = WALK_BETWEEN_LAST;
-    for (int w = 0; w < WALKS; w++) {
-        if ((w == WALK_ROWS_FIRST && !may) || (w == WALK_BETWEEN_LAST && !between)) continue;
-        if (w == (int)best) chosen = count;
-        words[count] = orders[w];
-        walks[count++] = (walk)w;
-    }
-    return walks[tir_choose_word(r->schedule, name, "walk", count, words, chosen)];
+    return choose_possible_walk(l, best, may, between);
 }
 
 static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
@@ -434,33 +495,6 @@ static void attach_other(rules *r, int s, const char *owner, const char *loop, i
 
 /* ---- the tile */
 
-typedef struct tile_loops {
-    rules *r;
-    /* the loops around the tile; NULL: the owner is a root */
-    const rules_tile_place *place;
-    /* the stage whose loops these are, and its number */
-    const tir_stage *owner;
-    int number;
-    /* by stage: does it run in the tile? The reduction for which the tile was chosen */
-    const bool *inside;
-    int main;
-    rules_tile_shape tile;
-    /* axes of the owner along the tile's columns and rows, and their extents (-1: varying); u -1: none */
-    int v, u;
-    int64_t n, m;
-    /* loops over panels and over tiles of rows (NULL: none), and over the columns and rows of a tile (ui NULL: none) */
-    const char *vo, *uo, *vi, *ui;
-    walk walk;
-    /* rows of a block, 0: all rows */
-    int64_t block;
-    /* the copy that is made panel by panel; NULL: none */
-    const char *panels;
-    /* the owner's order of loops, its tasks */
-    lib_text order, parallel;
-    /* innermost loop so far, at which members are attached; NULL: none */
-    const char *last;
-} tile_loops;
-
 /* Finds the tile and the owner's loops that it covers; false: there is no tile. */
 static bool find_tile(tile_loops *l, rules *r, int owner, const rules_tile_place *place) {
     *l = (tile_loops){.r = r, .place = place, .owner = &r->region->stages.data[owner], .number = owner};
@@ -518,7 +552,7 @@ static void choose_order(tile_loops *l) {
     if (l->place) return;
     l->panels = rules_panels_of(r, r->region->stages.data[l->main].name);
     if (l->panels || !l->vo) return;
-    l->walk = choose_walk(r, l->number, l->main, t, l->v, l->u, l->n, l->m);
+    l->walk = choose_walk(l);
     if (l->walk < WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
 }
 
@@ -556,17 +590,23 @@ static bool has_distant_rows(const tile_loops *l) {
     return l->uo && l->tile.separate && !l->place && inside;
 }
 
+/* Adds the loops over the owner's axes on which all vector operands depend (`outside` of panels), or over the others. */
+static void add_other_axes(tile_loops *l, bool outside) {
+    const rules_tile_place *place = l->place;
+    for (int a = 0; a < l->owner->space; a++) {
+        if (outside && a == l->u && has_distant_rows(l)) add_loop(l, l->uo, true);
+        if (a == l->v || a == l->u || is_last(l, a) || (place && (place->prefix_axes >> a & 1))) continue;
+        const char *loop = place && a == place->block_axis ? place->block_loop : l->owner->axis[a].name;
+        if (is_outside_panels(l->r, l->main, &l->tile, l->v, a) == outside) add_loop(l, loop, !place);
+    }
+}
+
 /* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels (unless rows are first, or
  * panels inside), then the other axes, during which a panel stays in cache. Those of a root are tasks. */
 static void add_outer_loops(tile_loops *l) {
     const rules_tile_place *place = l->place;
     for (int round = 0; round < 2; round++) {
-        for (int a = 0; a < l->owner->space; a++) {
-            if (round == 0 && a == l->u && has_distant_rows(l)) add_loop(l, l->uo, true);
-            if (a == l->v || a == l->u || is_last(l, a) || (place && (place->prefix_axes >> a & 1))) continue;
-            const char *loop = place && a == place->block_axis ? place->block_loop : l->owner->axis[a].name;
-            if (is_outside_panels(l->r, l->main, &l->tile, l->v, a) == (round == 0)) add_loop(l, loop, !place);
-        }
+        add_other_axes(l, round == 0);
         if (round == 0 && l->block) add_loop(l, "u_b", !place);
         const bool first = l->walk == WALK_PANELS_FIRST || l->walk == WALK_BETWEEN_LAST;
         const bool here = round == 0 ? first : l->walk == WALK_PANELS_INSIDE;

@@ -244,11 +244,25 @@ static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_prob
     }
 }
 
+/* Most vectors of a row of a tile. */
+static int64_t most_vectors(const rules_tile_problem *p) {
+    if (p->heavy) return 8;
+    return p->attached > 2 ? 1 : 4 / p->attached; /* light reductions share the registers with attached stages */
+}
+
+/* size_rows for both orders of the loops over rows and over a window's steps, as far as they are possible; `limit`: most
+ * rows if the steps are outside. */
+static void size_both_orders(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
+                             int64_t limit) {
+    const int64_t used = used_columns(p, nr);
+    const bool either = p->inner_steps && !rows_pair(p, used, t->lanes);
+    size_rows(r, t, p, nr, limit < 1 ? 1 : limit, false);
+    if (either) size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
+    if (t->nr == nr) t->inner_steps = either;
+}
+
 static void size_columns(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
-    int64_t most = p->heavy          ? 8
-                   : p->attached > 2 ? 1
-                                     : 4 / p->attached; /* light reductions share the registers with attached stages */
-    int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1, high = 0, tall = 1;
+    int64_t most = most_vectors(p), least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1, high = 0, tall = 1;
     if (p->panel) most = least;
     t->cycles = 1e300;
     for (int64_t nv = least; nv <= most; nv++) {
@@ -259,10 +273,7 @@ static void size_columns(const rules *r, rules_tile_shape *t, const rules_tile_p
         high = nr;
         if (limit > tall) tall = limit;
         if (p->columns && nr != p->columns) continue;
-        const bool either = p->inner_steps && !rows_pair(p, used, t->lanes);
-        size_rows(r, t, p, nr, limit < 1 ? 1 : limit, false);
-        if (either) size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
-        if (t->nr == nr) t->inner_steps = either;
+        size_both_orders(r, t, p, nr, limit);
     }
     t->rows = tall < p->m ? tall : p->m;
     t->columns = (tir_numbers){p->panel ? p->panel : t->lanes, high, t->lanes};

@@ -124,6 +124,17 @@ bool print_copy(emitter *e, const tir_stmt *stmt) {
     return true;
 }
 
+/* A copy of the store, with the values of `lets` variables in it. */
+static const tir_stmt *substitute_store(emitter *e, const tir_stmt *stmt, int lets, const tir_expr *from,
+                                        const tir_expr *to) {
+    tir_stmt *store = lib_arena_copy(e->arena, stmt, sizeof *stmt);
+    tir_expr *index = LIB_NEW_ARRAY(e->arena, tir_expr, (size_t)stmt->store.rank + 1);
+    for (int d = 0; d < stmt->store.rank; d++) index[d] = tir_substitute(e->pool, stmt->store.index[d], lets, from, to);
+    store->store.index = index;
+    store->store.value = tir_substitute(e->pool, stmt->store.value, lets, from, to);
+    return store;
+}
+
 bool print_copy_loop(emitter *e, const tir_stmt *loop) {
     copy c = {.e = e};
     tir_expr from[TERMS], to[TERMS];
@@ -144,13 +155,7 @@ bool print_copy_loop(emitter *e, const tir_stmt *loop) {
             c.condition = conjoin(e->pool, c.condition, condition);
             stmt = stmt->if_.body;
         } else if (stmt->kind == TIR_STORE && stmt->store.async) {
-            tir_stmt *store = lib_arena_copy(e->arena, stmt, sizeof *stmt);
-            tir_expr *index = LIB_NEW_ARRAY(e->arena, tir_expr, (size_t)stmt->store.rank + 1);
-            for (int d = 0; d < stmt->store.rank; d++)
-                index[d] = tir_substitute(e->pool, stmt->store.index[d], lets, from, to);
-            store->store.index = index;
-            store->store.value = tir_substitute(e->pool, stmt->store.value, lets, from, to);
-            c.store = store;
+            c.store = substitute_store(e, stmt, lets, from, to);
         } else {
             return false;
         }

@@ -393,6 +393,27 @@ static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     print_line(e, "}");
 }
 
+/* Finds the store in the body, inside of lets and of one condition, and notes what the lets load. False: there is no
+ * store, another statement, a condition that depends on the lane, or too many lets. */
+static bool find_store(vector_loop *v, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->kind == TIR_LET ? stmt->let.body : stmt->if_.body) {
+        if (stmt->next) return false;
+        if (stmt->kind == TIR_LET) {
+            tir_rewrite(v->e->pool, stmt->let.value, note_load, v);
+            if (!note_let(v, stmt)) return false;
+        } else if (stmt->kind == TIR_IF && !stmt->if_.otherwise && !v->condition) {
+            v->condition = stmt->if_.condition;
+            if (!is_uniform(v, v->condition) || uses_lets(v, v->condition)) return false;
+        } else if (stmt->kind == TIR_STORE) {
+            v->store = stmt;
+            return true;
+        } else {
+            return false;
+        }
+    }
+    return false;
+}
+
 bool print_vector_loop(emitter *e, const tir_stmt *loop) {
     vector_loop v = {.e = e, .var = loop->for_.var};
     int64_t lower;
@@ -400,23 +421,7 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop) {
         lower)
         return false;
     if (v.trips < 2) return false;
-    const tir_stmt *stmt = loop->for_.body;
-    for (; stmt && !v.store; stmt = stmt->kind == TIR_LET ? stmt->let.body : stmt->if_.body) {
-        if (stmt->next) return false;
-        if (stmt->kind == TIR_LET) {
-            tir_rewrite(e->pool, stmt->let.value, note_load, &v);
-            if (!note_let(&v, stmt)) return false;
-        } else if (stmt->kind == TIR_IF && !stmt->if_.otherwise && !v.condition) {
-            v.condition = stmt->if_.condition;
-            if (!is_uniform(&v, v.condition) || uses_lets(&v, v.condition)) return false;
-        } else if (stmt->kind == TIR_STORE) {
-            v.store = stmt;
-            break;
-        } else {
-            return false;
-        }
-    }
-    if (!v.store || (v.condition && loop->for_.body->kind != TIR_IF)) return false;
+    if (!find_store(&v, loop->for_.body) || (v.condition && loop->for_.body->kind != TIR_IF)) return false;
     tir_rewrite(e->pool, v.store->store.value, note_load, &v);
     bool stores =
         v.count < VECTOR_ACCESSES && note(&v, v.store->store.buffer, v.store->store.rank, v.store->store.index);

@@ -131,6 +131,42 @@ static void schedule_plainly(cuda_rules *r) {
     }
 }
 
+/* Makes all rewrites, which precede all loops. Roots choose their kind first, from the last one backward. */
+static void prepare_all(cuda_rules *r) {
+    inline_maps(r);
+    cuda_rewrite(r, "collapse");
+    cuda_prepare_sorts(r);
+    for (uint32_t s = r->region->stages.count; s-- > 0;)
+        if (s < r->region->stages.count && !cuda_is_done(r, r->region->stages.data[s].name))
+            cuda_prepare_chain(r, (int)s);
+    const tir_region *region = r->region;
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
+            lib_vec_push(r->arena, &r->roots, region->stages.data[s].name);
+    for (uint32_t n = r->roots.count; n-- > 0;)
+        if (!cuda_is_done(r, r->roots.data[n])) cuda_prepare_tile(r, cuda_stage_named(r, r->roots.data[n]));
+    for (uint32_t n = r->roots.count; n-- > 0;)
+        if (!cuda_is_done(r, r->roots.data[n])) cuda_prepare_window(r, r->roots.data[n]);
+    for (uint32_t n = r->roots.count; n-- > 0;) prepare(r, r->roots.data[n]);
+}
+
+/* Adds the loops of all that was prepared. */
+static void schedule_all(cuda_rules *r) {
+    for (uint32_t n = 0; n < r->sorts.count; n++) cuda_schedule_sort(r, &r->sorts.data[n]);
+    for (uint32_t n = 0; n < r->chains.count; n++) cuda_schedule_chain(r, &r->chains.data[n]);
+    for (uint32_t t = 0; t < r->tiles.count; t++) cuda_schedule_tile(r, &r->tiles.data[t]);
+    for (uint32_t w = 0; w < r->windows.count; w++) cuda_schedule_window(r, &r->windows.data[w]);
+    for (uint32_t g = 0; g < r->rows.count; g++) cuda_schedule_rows(r, &r->rows.data[g]);
+    for (uint32_t g = 0; g < r->columns.count; g++) cuda_schedule_columns(r, &r->columns.data[g]);
+    for (uint32_t n = 0; n < r->scans.count; n++) cuda_schedule_scan(r, &r->scans.data[n]);
+    for (uint32_t n = 0; n < r->states.count; n++) cuda_schedule_state(r, r->states.data[n]);
+    for (uint32_t n = 0; n < r->scatters.count; n++) cuda_schedule_scatter(r, &r->scatters.data[n]);
+    for (uint32_t t = 0; t < r->transpositions.count; t++) cuda_schedule_transposition(r, &r->transpositions.data[t]);
+    for (uint32_t n = 0; n < r->roots.count; n++)
+        if (!cuda_is_done(r, r->roots.data[n]) && !goes_inside(r, r->roots.data[n]))
+            cuda_schedule_points(r, cuda_stage_named(r, r->roots.data[n]));
+}
+
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
     cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
@@ -138,33 +174,6 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
         schedule_plainly(&r);
         return;
     }
-    inline_maps(&r);
-    cuda_rewrite(&r, "collapse");
-    cuda_prepare_sorts(&r);
-    for (uint32_t s = r.region->stages.count; s-- > 0;)
-        if (s < r.region->stages.count && !cuda_is_done(&r, r.region->stages.data[s].name))
-            cuda_prepare_chain(&r, (int)s);
-    region = r.region;
-    /* all rewrites precede all loops: roots choose their kind first, from the last one backward */
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
-            lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);
-    for (uint32_t n = r.roots.count; n-- > 0;)
-        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, r.roots.data[n]));
-    for (uint32_t n = r.roots.count; n-- > 0;)
-        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_window(&r, r.roots.data[n]);
-    for (uint32_t n = r.roots.count; n-- > 0;) prepare(&r, r.roots.data[n]);
-    for (uint32_t n = 0; n < r.sorts.count; n++) cuda_schedule_sort(&r, &r.sorts.data[n]);
-    for (uint32_t n = 0; n < r.chains.count; n++) cuda_schedule_chain(&r, &r.chains.data[n]);
-    for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
-    for (uint32_t w = 0; w < r.windows.count; w++) cuda_schedule_window(&r, &r.windows.data[w]);
-    for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
-    for (uint32_t g = 0; g < r.columns.count; g++) cuda_schedule_columns(&r, &r.columns.data[g]);
-    for (uint32_t n = 0; n < r.scans.count; n++) cuda_schedule_scan(&r, &r.scans.data[n]);
-    for (uint32_t n = 0; n < r.states.count; n++) cuda_schedule_state(&r, r.states.data[n]);
-    for (uint32_t n = 0; n < r.scatters.count; n++) cuda_schedule_scatter(&r, &r.scatters.data[n]);
-    for (uint32_t t = 0; t < r.transpositions.count; t++) cuda_schedule_transposition(&r, &r.transpositions.data[t]);
-    for (uint32_t n = 0; n < r.roots.count; n++)
-        if (!cuda_is_done(&r, r.roots.data[n]) && !goes_inside(&r, r.roots.data[n]))
-            cuda_schedule_points(&r, cuda_stage_named(&r, r.roots.data[n]));
+    prepare_all(&r);
+    schedule_all(&r);
 }

@@ -46,9 +46,9 @@ static bool has_sides(const cuda_rules *r, const tir_stage *stage) {
            is_of_one_factor(r, stage, stage->space - 1, &columns) && rows != columns;
 }
 
-/* Finds the first product, on which `second` depends by stages in between, and the sizes of both. *first_reduction: the first reduction in
- * between, where the fold begins. False: there is no such chain. */
-static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **first_reduction) {
+/* The one product on which `second` depends by stages in between; -1: there is none, or several. *first_reduction: the
+ * first reduction in between; NULL: none. */
+static int first_product(cuda_rules *r, int second, const char **first_reduction) {
     const tir_stage *product = stage_of(r, second);
     bool *needed = LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count);
     int first = -1;
@@ -58,13 +58,21 @@ static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **fi
         const tir_stage *stage = stage_of(r, s);
         if (!needed[s] || stage->removed) continue;
         if (s != second && is_product(r, s) && stage->space == product->space) {
-            if (first >= 0) return false;
+            if (first >= 0) return -1;
             first = s;
             continue;
         }
         if (s != second && stage->kind == TIR_REDUCE) *first_reduction = stage->name;
         for (int p = 0; p < s; p++) needed[p] = needed[p] || tir_reads(r->region, s, p);
     }
+    return first;
+}
+
+/* Finds the first product, on which `second` depends by stages in between, and the sizes of both. *first_reduction: the first reduction in
+ * between, where the fold begins. False: there is no such chain. */
+static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **first_reduction) {
+    const tir_stage *product = stage_of(r, second);
+    const int first = first_product(r, second, first_reduction);
     if (first < 0 || !*first_reduction || !has_sides(r, stage_of(r, first)) || !has_sides(r, product)) return false;
     c->first = stage_of(r, first)->name;
     c->free = product->space - 1;
@@ -153,12 +161,8 @@ static surroundings find_surroundings(cuda_rules *r, const cuda_chain *c, int s)
     return found;
 }
 
-/* Where stage s belongs. Called when the fold exists. */
-static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
+static place place_around_fold(cuda_rules *r, const cuda_chain *c, int s, bool output) {
     const tir_stage *stage = stage_of(r, s);
-    const bool output = tir_has_output(r->region, s);
-    if (is_known(r, c, s)) return KNOWN;
-    if (stage->fold == cuda_stage_named(r, c->fold)) return output ? UNSUPPORTED : place_in_fold(r, c, stage);
     const surroundings found = find_surroundings(r, c, s);
     if (found.unsupported) return UNSUPPORTED;
     if (!found.before && !found.after) return UNRELATED;
@@ -167,6 +171,15 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     if (found.after) return !found.before && found.roots && stage->space == c->free ? ROW : UNSUPPORTED;
     if (!found.inside || stage->space != c->free + 1) return UNSUPPORTED;
     return cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE : UNSUPPORTED;
+}
+
+/* Where stage s belongs. Called when the fold exists. */
+static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
+    const tir_stage *stage = stage_of(r, s);
+    const bool output = tir_has_output(r->region, s);
+    if (is_known(r, c, s)) return KNOWN;
+    if (stage->fold == cuda_stage_named(r, c->fold)) return output ? UNSUPPORTED : place_in_fold(r, c, stage);
+    return place_around_fold(r, c, s, output);
 }
 
 static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
@@ -297,6 +310,28 @@ static bool is_deep(cuda_rules *r, const char *copy, const operand_axes *a, bool
     return !*vectors || along == a->deep;
 }
 
+/* How a copy lies in shared memory: the names of the axes along its rows and across them, and how many points of each a
+ * block copies. */
+typedef struct copy_shape {
+    operand_axes axes;
+    const char *fast, *slow;
+    int64_t length, count;
+    /* threads copy vectors */
+    bool vectors;
+} copy_shape;
+
+static copy_shape shape_of(cuda_rules *r, const cuda_chain *c, int which) {
+    const char *copy = c->copy[which];
+    copy_shape shape = {.axes = axes_of(r, c, which, copy)};
+    const operand_axes *a = &shape.axes;
+    const bool deep = is_deep(r, copy, a, &shape.vectors);
+    shape.fast = axis_name(r, copy, deep ? a->deep : a->own);
+    shape.slow = axis_name(r, copy, deep ? a->own : a->deep);
+    shape.length = deep ? a->deep_points : a->own_points;
+    shape.count = deep ? a->own_points : a->deep_points;
+    return shape;
+}
+
 /* Elements of a row of the copy in shared memory: a power of two, so that swizzles keep all rows of a column in different banks. */
 static int64_t panel_of(int64_t length) {
     int64_t panel = PANEL;
@@ -305,15 +340,12 @@ static int64_t panel_of(int64_t length) {
 }
 
 static void lay_out_copy(cuda_rules *r, const cuda_chain *c, int which, bool *good) {
-    bool vectors;
     const char *copy = c->copy[which];
-    const operand_axes a = axes_of(r, c, which, copy);
-    const bool deep = is_deep(r, copy, &a, &vectors);
-    const char *fast = axis_name(r, copy, deep ? a.deep : a.own), *slow = axis_name(r, copy, deep ? a.own : a.deep);
-    const char *rest = others(r, copy, a.own, a.deep, ", ");
-    const int64_t length = deep ? a.deep_points : a.own_points;
-    const int panel = (int)panel_of(length);
-    if (length > panel)
+    const copy_shape shape = shape_of(r, c, which);
+    const char *fast = shape.fast, *slow = shape.slow;
+    const char *rest = others(r, copy, shape.axes.own, shape.axes.deep, ", ");
+    const int panel = (int)panel_of(shape.length);
+    if (shape.length > panel)
         cuda_try_rewrite(r, good, "layout %s (%s%s/%d, %s, %s%%%d)", copy, rest, fast, panel, slow, fast, panel);
     else
         cuda_try_rewrite(r, good, "layout %s (%s%s, %s)", copy, rest, slow, fast);
@@ -421,13 +453,8 @@ static void lay_out_states(cuda_rules *r, const cuda_chain *c, const char *secon
     lay_out_matrix(r, c, second, c->free, false, good);
 }
 
-/* Makes the fold, whose state includes the second product's sums, and the operands of its step. */
-static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction, const char *second, bool *good) {
-    c->fold = cuda_fresh_name(r, second, "fold");
-    cuda_try_rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction,
-                     axis_name(r, first_reduction, c->free), (long long)c->block, c->fold);
-    if (!*good) return;
-    /* Inlines maps that no stage reads, or only the root. */
+/* Inlines maps that no stage reads, or only the root. */
+static void inline_unread(cuda_rules *r, const cuda_chain *c, const char *second, bool *good) {
     for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) {
         const tir_stage *stage = stage_of(r, s);
         bool read = tir_has_output(r->region, s), rooted = false;
@@ -439,6 +466,15 @@ static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction,
         }
         if (!read && (!rooted || cuda_is_stage(r, s, second))) cuda_try_rewrite(r, good, "inline %s", stage->name);
     }
+}
+
+/* Makes the fold, whose state includes the second product's sums, and the operands of its step. */
+static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction, const char *second, bool *good) {
+    c->fold = cuda_fresh_name(r, second, "fold");
+    cuda_try_rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction,
+                     axis_name(r, first_reduction, c->free), (long long)c->block, c->fold);
+    if (!*good) return;
+    inline_unread(r, c, second, good);
     c->sums = lib_arena_format(r->arena, "%s_n", second);
     const char *block = lib_arena_format(r->arena, "%s_b", second);
     *good = *good && cuda_stage_named(r, block) >= 0 && cuda_stage_named(r, c->sums) >= 0;
@@ -605,13 +641,11 @@ static void schedule_row_sum(const chain_loops *l, const char *name) {
 /* Schedules a copy to shared memory: threads run along a row there, with vectors, then over such rows, then over panels. */
 static void schedule_copy(const chain_loops *l, int which, const char *at) {
     cuda_rules *r = l->r;
-    bool vectors;
     const char *copy = l->c->copy[which];
-    const operand_axes a = axes_of(r, l->c, which, copy);
-    const bool deep = is_deep(r, copy, &a, &vectors);
-    const char *fast = axis_name(r, copy, deep ? a.deep : a.own), *slow = axis_name(r, copy, deep ? a.own : a.deep);
-    const char *rows = slow, *turn = "", *panels = "";
-    const int64_t length = deep ? a.deep_points : a.own_points, count = deep ? a.own_points : a.deep_points;
+    const copy_shape shape = shape_of(r, l->c, which);
+    const char *fast = shape.fast, *rows = shape.slow, *turn = "", *panels = "";
+    const int64_t length = shape.length, count = shape.count;
+    const bool vectors = shape.vectors;
     const int64_t panel = panel_of(length), chunks = vectors ? panel / VECTOR : panel;
     int64_t left = l->c->warps * TIR_WARP / chunks;
     if (length > panel) {
@@ -620,13 +654,13 @@ static void schedule_copy(const chain_loops *l, int which, const char *at) {
     }
     if (vectors) add(l, "split %s.%s %d -> chunk vector mask", copy, fast, VECTOR);
     if (left < count) {
-        add(l, "split %s.%s %lld -> turn_m lane_m mask", copy, slow, (long long)left);
+        add(l, "split %s.%s %lld -> turn_m lane_m mask", copy, shape.slow, (long long)left);
         rows = "lane_m", turn = " turn_m";
     }
     left /= cuda_least(left, cuda_power_above(count));
     const bool wide = *panels && length / panel <= left; /* threads run over panels, too */
-    add(l, "order %s: %s%s %s %s%s%s%s", copy, others(r, copy, a.own, a.deep, " "), wide ? panels : "", rows,
-        vectors ? "chunk" : fast, turn, wide ? "" : panels, vectors ? " vector" : "");
+    add(l, "order %s: %s%s %s %s%s%s%s", copy, others(r, copy, shape.axes.own, shape.axes.deep, " "),
+        wide ? panels : "", rows, vectors ? "chunk" : fast, turn, wide ? "" : panels, vectors ? " vector" : "");
     add(l, "thread %s.%s %s.%s", copy, rows, copy, vectors ? "chunk" : fast);
     if (*panels) add(l, "%s %s.panel", wide ? "thread" : "unroll", copy);
     if (*turn) add(l, "unroll %s.turn_m", copy);
@@ -706,15 +740,12 @@ static void schedule_root(const chain_loops *l) {
     add(l, "%s %s.pair_n", stride[c->free] == 1 ? "vec" : "unroll", c->root);
 }
 
-void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
-    const chain_loops l = {r, c};
-    const char *block = lib_arena_format(r->arena, "%s.block_m", c->root),
-               *step = lib_arena_format(r->arena, "%s.key_block", c->fold);
+/* Schedules the stages of rows and of scores. block, step: loops in which those outside of the fold are computed,
+ * of rows and of scores. */
+static void schedule_surroundings(const chain_loops *l, const char *block, const char *step) {
+    cuda_rules *r = l->r;
+    const cuda_chain *c = l->c;
     const int fold = cuda_stage_named(r, c->fold);
-    schedule_root(&l);
-    add(&l, "at %s %s", c->fold, block);
-    schedule_state_rows(&l, c->fold);
-    if (stage_of(r, fold)->predicate) add(&l, "clip %s.key_block", c->fold);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || is_known(r, c, s)) continue;
@@ -722,14 +753,25 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
         const place where = place_of(r, c, s);
         if (inside && (stage->kind == TIR_REDUCE || where == UNSUPPORTED ||
                        (where == SCORE && cuda_extent(r, &stage->axis[c->free + 1]) != c->block)))
-            schedule_row_sum(&l, stage->name);
+            schedule_row_sum(l, stage->name);
         else if (where == ROW)
-            schedule_state_rows(&l, stage->name);
+            schedule_state_rows(l, stage->name);
         else if (where == SCORE)
-            schedule_scores(&l, stage->name, inside ? c->free + 1 : c->free);
-        if (!inside && where == ROW) add(&l, "at %s %s", stage->name, block);
-        if (!inside && where == SCORE) add(&l, "at %s %s", stage->name, step);
+            schedule_scores(l, stage->name, inside ? c->free + 1 : c->free);
+        if (!inside && where == ROW) add(l, "at %s %s", stage->name, block);
+        if (!inside && where == SCORE) add(l, "at %s %s", stage->name, step);
     }
+}
+
+void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
+    const chain_loops l = {r, c};
+    const char *block = lib_arena_format(r->arena, "%s.block_m", c->root),
+               *step = lib_arena_format(r->arena, "%s.key_block", c->fold);
+    schedule_root(&l);
+    add(&l, "at %s %s", c->fold, block);
+    schedule_state_rows(&l, c->fold);
+    if (cuda_stage_of(r, c->fold)->predicate) add(&l, "clip %s.key_block", c->fold);
+    schedule_surroundings(&l, block, step);
     schedule_product(&l, c->first, c->free);
     add(&l, "at %s %s", c->first, step);
     add(&l, "store %s reg", c->first);

@@ -81,14 +81,19 @@ static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s
     return true;
 }
 
+/* Is stage s a reduction along a row, or a map of one value? */
+static bool is_of_row(cuda_rules *r, const row_group *g, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind == TIR_REDUCE) return stage->space == g->rows && cuda_lane_axis(r, s) >= 0;
+    return stage->kind == TIR_MAP && stage->count == 1;
+}
+
 /* May stage s join the group: do all its readers run in the group, row by row, and read it at their own positions along the row? */
 static bool joins(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s], *root = cuda_stage_of(r, g->root);
     bool wanted = false;
     if (stage->space < g->rows || stage->space > g->rows + 1 || stage->fold >= 0) return false;
-    if (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE) return false;
-    if (stage->kind == TIR_REDUCE && (stage->space != g->rows || cuda_lane_axis(r, s) < 0)) return false;
-    if (stage->kind == TIR_MAP && stage->count != 1) return false;
+    if (!is_of_row(r, g, s)) return false;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         if (!tir_reads(r->region, q, s)) continue;
         if (!tir_reads_along(r->region, q, s, g->rows) || !in_group(r, g, q)) return false;

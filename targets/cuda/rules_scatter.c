@@ -12,28 +12,33 @@ static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
                  tir_dimensions_but(r->arena, sums, tir_axis_bit(s->lane)), sums->axis[s->lane].name);
 }
 
-bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
-    const tir_stage *stage = cuda_stage_of(r, name);
-    cuda_scatter scatter = {
-        .sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .other_places = 1, .along = 1};
-    if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
+/* Sets the axes of the scatter and their points. False: an extent is unknown or 0, or data selects no axis. */
+static bool measure_axes(cuda_rules *r, const tir_stage *stage, cuda_scatter *scatter) {
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         const int64_t extent = cuda_extent(r, &stage->axis[a]);
         const bool along = a < stage->space && tir_is_parallel(stage, a);
         if (extent < 1) return false;
         if (a >= stage->space)
-            scatter.updates *= extent;
+            scatter->updates *= extent;
         else if (along)
-            scatter.along *= extent;
-        else if (scatter.tiled >= 0)
-            scatter.other_places *= extent;
-        if (along) scatter.lane = a;
-        if (a < stage->space && !along && scatter.tiled < 0) {
-            scatter.tiled = a;
-            scatter.places = extent;
+            scatter->along *= extent;
+        else if (scatter->tiled >= 0)
+            scatter->other_places *= extent;
+        if (along) scatter->lane = a;
+        if (a < stage->space && !along && scatter->tiled < 0) {
+            scatter->tiled = a;
+            scatter->places = extent;
         }
     }
-    if (scatter.tiled < 0) return false;
+    return scatter->tiled >= 0;
+}
+
+bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
+    const tir_stage *stage = cuda_stage_of(r, name);
+    cuda_scatter scatter = {
+        .sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .other_places = 1, .along = 1};
+    if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
+    if (!measure_axes(r, stage, &scatter)) return false;
     scatter.size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
     scatter.lanes = scatter.lane < 0 ? 1 : cuda_extent(r, &stage->axis[scatter.lane]);
     const bool pays = cuda_model_scatter(r->machine, &scatter);

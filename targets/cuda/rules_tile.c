@@ -251,6 +251,20 @@ int cuda_reader_of(cuda_rules *r, int s) {
     return reader;
 }
 
+/* Lays out the copy for a side (0: m, 1: n), whose axes are last. */
+static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
+    const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int last = 0; last < 2; last++)
+        for (int a = 0; a < copy->space; a++) {
+            const int b = cuda_tile_axis_of(t, copy->axis[a].id);
+            const bool own = b >= 0 && t->axis[b].side == (side ? CUDA_SIDE_N : CUDA_SIDE_M);
+            if (own == (last == 1)) lib_text_format(&layout, "%s%s", layout.length ? ", " : "", copy->axis[a].name);
+        }
+    cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
+}
+
 /* Layouts: sums are in the registers of threads; each copy has the axes of its side last. */
 static void lay_out(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
@@ -271,17 +285,7 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
         if (x->lo > 1) lib_text_format(&layout, ", %s%%%lld", name, low);
     }
     cuda_rewrite(r, "layout %s (%s)", t->sums, layout.data);
-    for (int side = 0; side < 2; side++) {
-        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
-        lib_text_init(&layout, r->arena);
-        for (int last = 0; last < 2; last++)
-            for (int a = 0; a < copy->space; a++) {
-                const int b = cuda_tile_axis_of(t, copy->axis[a].id);
-                const bool own = b >= 0 && t->axis[b].side == (side ? CUDA_SIDE_N : CUDA_SIDE_M);
-                if (own == (last == 1)) lib_text_format(&layout, "%s%s", layout.length ? ", " : "", copy->axis[a].name);
-            }
-        cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
-    }
+    for (int side = 0; side < 2; side++) lay_out_copy(r, t, side);
 }
 
 /* Are neighbours along an axis of the result neighbours in memory? */
@@ -501,15 +505,10 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     return tir_choose_number(r->schedule, t->sums, "stages", (tir_numbers){1, most, 1}, stages);
 }
 
-/* Orders the loops of the sums: parts of the sum that are copied at once, threads, single steps, registers. Returns the loop at which the
- * copies are attached. */
-static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
+/* Splits the axes of the sum: outer loops over parts that are copied at once, inner loops over single steps. NULL: no
+ * such loop. */
+static void split_sum(cuda_rules *r, const cuda_tile *t, bool pipelined, const char **outer, const char **inner) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
-    axis_loops loops[TIR_MAX_AXES];
-    const char *inner[TIR_MAX_AXES] = {NULL}, *outer[TIR_MAX_AXES] = {NULL}, *at = NULL;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t->sums, stage->axis[a].name, a, &t->axis[a], false);
     for (int a = t->space; a < t->count; a++) {
         const tile_axis *x = &t->axis[a];
         if (x->lo == 1 && x->extent > 1) {
@@ -523,6 +522,18 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelin
             inner[a] = stage->axis[a].name;
         }
     }
+}
+
+/* Orders the loops of the sums: parts of the sum that are copied at once, threads, single steps, registers. Returns the loop at which the
+ * copies are attached. */
+static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
+    const tir_stage *stage = cuda_stage_of(r, t->sums);
+    axis_loops loops[TIR_MAX_AXES];
+    const char *inner[TIR_MAX_AXES] = {NULL}, *outer[TIR_MAX_AXES] = {NULL}, *at = NULL;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t->sums, stage->axis[a].name, a, &t->axis[a], false);
+    split_sum(r, t, pipelined, outer, inner);
     for (int a = t->space; a < t->count; a++)
         if (outer[a] && !inner[a]) cuda_add_loop(&order, at = outer[a]);
     for (int a = t->space; a < t->count; a++)
@@ -590,15 +601,22 @@ static bool splits_lanes(const copy_plan *p, int a) {
     return p->lanes[a] > 1 && vectors > p->lanes[a];
 }
 
-static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan *p) {
+/* Begins a plan with what the source's place in memory decides. */
+static copy_plan plan_for_source(cuda_rules *r, const cuda_tile *t, int which) {
     enum { ASYNC = 4 };
     const int s = cuda_stage_named(r, t->copy[which]);
     const tir_stage *stage = &r->region->stages.data[s];
-    *p = (copy_plan){.axes = stage->space};
-    p->along = cuda_contiguous_axis(r, s, &p->size);
-    if (p->along < 0) p->size = t->bytes[which];
-    p->turned = p->along >= 0 && cuda_tile_axis_of(t, stage->axis[p->along].id) >= t->space;
-    p->elements = p->turned && p->size >= ASYNC;
+    copy_plan p = {.axes = stage->space};
+    p.along = cuda_contiguous_axis(r, s, &p.size);
+    if (p.along < 0) p.size = t->bytes[which];
+    p.turned = p.along >= 0 && cuda_tile_axis_of(t, stage->axis[p.along].id) >= t->space;
+    p.elements = p.turned && p.size >= ASYNC;
+    return p;
+}
+
+static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan *p) {
+    const tir_stage *stage = cuda_stage_of(r, t->copy[which]);
+    *p = plan_for_source(r, t, which);
     int64_t left = p->elements ? t->threads / ROW_LANES : t->threads;
     for (int last = 1; last >= 0; last--)
         for (int a = p->axes - 1; a >= 0; a--) {
@@ -691,52 +709,66 @@ static void choose_pad(const cuda_tile *t, int which, copy_plan *p) {
     *p = chosen;
 }
 
+/* Loops of a copy, by axis: threads, and turns of these; the elements of a vector. NULL: no such loop. */
+typedef struct copy_loops {
+    const char *lane[TIR_MAX_AXES], *turn[TIR_MAX_AXES], *run;
+} copy_loops;
+
+static copy_loops split_copy(cuda_rules *r, const cuda_tile *t, int which, const copy_plan *p) {
+    const char *copy = t->copy[which];
+    const tir_stage *stage = cuda_stage_of(r, copy);
+    copy_loops loops = {.run = NULL};
+    for (int last = 1; last >= 0; last--)
+        for (int a = p->axes - 1; a >= 0; a--) {
+            cuda_side side;
+            const char *rest = stage->axis[a].name, *whole = rest;
+            const int64_t extent = cuda_copied_points(t, &stage->axis[a], &side);
+            if (p->own[a] != (last == 1)) continue;
+            if (p->vector[a] > 1 && extent > p->vector[a]) {
+                rest = cuda_loop_name(r, "rest", a), loops.run = cuda_loop_name(r, "run", a);
+                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)p->vector[a],
+                                 rest, loops.run);
+            } else if (p->vector[a] > 1) {
+                loops.run = rest;
+                continue;
+            }
+            if (p->lanes[a] > 1 && extent / p->vector[a] > p->lanes[a]) {
+                loops.turn[a] = cuda_loop_name(r, "turn", a), loops.lane[a] = cuda_loop_name(r, "lane", a);
+                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)p->lanes[a],
+                                 loops.turn[a], loops.lane[a]);
+            } else if (p->lanes[a] > 1) {
+                loops.lane[a] = rest;
+            } else {
+                loops.turn[a] = rest;
+            }
+        }
+    return loops;
+}
+
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
     const char *copy = t->copy[which];
     const tir_stage *stage = cuda_stage_of(r, copy);
     copy_plan p;
     share_lanes(r, t, which, &p);
     choose_pad(t, which, &p);
-    const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
-    for (int last = 1; last >= 0; last--)
-        for (int a = p.axes - 1; a >= 0; a--) {
-            cuda_side side;
-            const char *rest = stage->axis[a].name, *whole = rest;
-            const int64_t extent = cuda_copied_points(t, &stage->axis[a], &side);
-            if (p.own[a] != (last == 1)) continue;
-            if (p.vector[a] > 1 && extent > p.vector[a]) {
-                rest = cuda_loop_name(r, "rest", a), run = cuda_loop_name(r, "run", a);
-                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)p.vector[a],
-                                 rest, run);
-            } else if (p.vector[a] > 1) {
-                run = rest;
-                continue;
-            }
-            if (p.lanes[a] > 1 && extent / p.vector[a] > p.lanes[a]) {
-                turn[a] = cuda_loop_name(r, "turn", a), lane[a] = cuda_loop_name(r, "lane", a);
-                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)p.lanes[a],
-                                 turn[a], lane[a]);
-            } else if (p.lanes[a] > 1) {
-                lane[a] = rest;
-            } else {
-                turn[a] = rest;
-            }
-        }
+    const copy_loops loops = split_copy(r, t, which, &p);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int last = 0; last < 2; last++)
         for (int a = 0; a < p.axes; a++)
-            if (p.own[a] == (last == 1) && (a != p.along || !p.elements || p.across)) cuda_add_loop(&order, lane[a]);
-    if (p.elements && !p.across) cuda_add_loop(&order, lane[p.along]);
-    for (int a = 0; a < p.axes; a++) cuda_add_loop(&order, turn[a]);
-    cuda_add_loop(&order, run);
+            if (p.own[a] == (last == 1) && (a != p.along || !p.elements || p.across))
+                cuda_add_loop(&order, loops.lane[a]);
+    if (p.elements && !p.across) cuda_add_loop(&order, loops.lane[p.along]);
+    for (int a = 0; a < p.axes; a++) cuda_add_loop(&order, loops.turn[a]);
+    cuda_add_loop(&order, loops.run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
     for (int a = 0; a < p.axes; a++) {
         cuda_side side;
-        cuda_mark_loop(r, "thread", copy, lane[a]);
-        if (turn[a] && cuda_copied_points(t, &stage->axis[a], &side) > 1) cuda_mark_loop(r, "unroll", copy, turn[a]);
+        cuda_mark_loop(r, "thread", copy, loops.lane[a]);
+        if (loops.turn[a] && cuda_copied_points(t, &stage->axis[a], &side) > 1)
+            cuda_mark_loop(r, "unroll", copy, loops.turn[a]);
     }
-    cuda_mark_loop(r, "vec", copy, run);
+    cuda_mark_loop(r, "vec", copy, loops.run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
     if (p.pad)
         tir_schedule_add(r->schedule, "store %s shared pad %d", copy, (int)p.pad);

@@ -108,9 +108,34 @@ bool cuda_prepare_window(cuda_rules *r, const char *name) {
     return true;
 }
 
+/* Schedules the sums inside loop `last` of the root. several: a thread has several results. */
+static void schedule_sums(cuda_rules *r, const cuda_window *w, const char *last, bool several) {
+    const tir_stage *sums = cuda_stage_of(r, w->sums);
+    lib_text order;
+    tir_schedule_add(r->schedule, "at %s %s.%s", w->sums, w->root, last);
+    tir_schedule_add(r->schedule, "store %s reg", w->sums);
+    lib_text_init(&order, r->arena);
+    for (int i = 0; i < sums->space + sums->reduce; i++) /* the steps are loops around the results */
+        lib_text_format(&order, " %s", sums->axis[(i + sums->space) % (sums->space + sums->reduce)].name);
+    tir_schedule_add(r->schedule, "order %s:%s", w->sums, order.data);
+    for (int a = sums->space; a < sums->space + sums->reduce; a++)
+        tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[a].name);
+    if (several) tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[w->rows_axis].name);
+}
+
+/* Schedules the copies inside loop `last` of the root. */
+static void schedule_copies(cuda_rules *r, const cuda_window *w, const char *last) {
+    for (int i = 0; i < w->copies; i++) {
+        const tir_stage *copy = cuda_stage_of(r, w->copy[i]);
+        for (int a = 0; a < copy->space; a++)
+            tir_schedule_add(r->schedule, "unroll %s.%s", w->copy[i], copy->axis[a].name);
+        tir_schedule_add(r->schedule, "at %s %s.%s", w->copy[i], w->root, last);
+        tir_schedule_add(r->schedule, "store %s reg", w->copy[i]);
+    }
+}
+
 void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
     const tir_stage *root = cuda_stage_of(r, w->root);
-    const tir_stage *sums = cuda_stage_of(r, w->sums);
     const char *block[TIR_MAX_AXES], *lane[TIR_MAX_AXES] = {NULL}, *inside = NULL, *rows = NULL;
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -138,20 +163,6 @@ void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
         if (lane[a]) tir_schedule_add(r->schedule, "thread %s.%s", w->root, lane[a]);
     if (rows) tir_schedule_add(r->schedule, "unroll %s.%s", w->root, rows);
     const char *last = inside ? inside : block[root->space - 1];
-    tir_schedule_add(r->schedule, "at %s %s.%s", w->sums, w->root, last);
-    tir_schedule_add(r->schedule, "store %s reg", w->sums);
-    lib_text_init(&order, r->arena);
-    for (int i = 0; i < sums->space + sums->reduce; i++) /* the steps are loops around the results */
-        lib_text_format(&order, " %s", sums->axis[(i + sums->space) % (sums->space + sums->reduce)].name);
-    tir_schedule_add(r->schedule, "order %s:%s", w->sums, order.data);
-    for (int a = sums->space; a < sums->space + sums->reduce; a++)
-        tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[a].name);
-    if (rows) tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[w->rows_axis].name);
-    for (int i = 0; i < w->copies; i++) {
-        const tir_stage *copy = cuda_stage_of(r, w->copy[i]);
-        for (int a = 0; a < copy->space; a++)
-            tir_schedule_add(r->schedule, "unroll %s.%s", w->copy[i], copy->axis[a].name);
-        tir_schedule_add(r->schedule, "at %s %s.%s", w->copy[i], w->root, last);
-        tir_schedule_add(r->schedule, "store %s reg", w->copy[i]);
-    }
+    schedule_sums(r, w, last, rows != NULL);
+    schedule_copies(r, w, last);
 }
