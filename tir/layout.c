@@ -46,6 +46,25 @@ static const tir_layout_part *next_digit(const tir_layout *layout, int dim, int6
     return best;
 }
 
+/* Raises unless the parts of `dim` are the digits of its index; returns their number. */
+static int verify_digits(lib_scope *scope, const tir_layout *layout, int dim, const char *what) {
+    int used = 0;
+    int64_t expected = 1;
+    bool last = false;
+    while (!last) {
+        const tir_layout_part *part = next_digit(layout, dim, expected);
+        if (!part || part->divisor != expected)
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has no part with divisor %lld", what, dim,
+                      (long long)expected);
+        used++;
+        last = part->modulus == 0;
+        expected *= part->modulus;
+        if (part->modulus == 1)
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has a part with modulus 1", what, dim);
+    }
+    return used;
+}
+
 void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *what) {
     if (layout->rank < 0 || layout->rank > DLC_MAX_RANK || layout->count < 0 || layout->count > TIR_MAX_PHYSICAL)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: rank %d with %d physical dimensions", what, layout->rank,
@@ -58,21 +77,7 @@ void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *w
                       (int)part->divisor, (int)part->modulus);
     }
     int used = 0;
-    for (int dim = 0; dim < layout->rank; dim++) {
-        int64_t expected = 1;
-        bool last = false;
-        while (!last) {
-            const tir_layout_part *part = next_digit(layout, dim, expected);
-            if (!part || part->divisor != expected)
-                lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has no part with divisor %lld", what, dim,
-                          (long long)expected);
-            used++;
-            last = part->modulus == 0;
-            expected *= part->modulus;
-            if (part->modulus == 1)
-                lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has a part with modulus 1", what, dim);
-        }
-    }
+    for (int dim = 0; dim < layout->rank; dim++) used += verify_digits(scope, layout, dim, what);
     if (used != layout->count)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: %d of its %d parts repeat others", what,
                   layout->count - used, layout->count);

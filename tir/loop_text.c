@@ -575,36 +575,28 @@ static tir_stmt *parse_comment(parser *p) {
     return stmt;
 }
 
+/* The statement that begins with `word`, which has been read. */
+static tir_stmt *parse_statement(parser *p, const char *word) {
+    if (strcmp(word, "for") == 0) return parse_for(p);
+    if (strcmp(word, "let") == 0) return parse_let(p);
+    if (strcmp(word, "if") == 0) return parse_if(p);
+    if (strcmp(word, "interleave") == 0) return parse_interleave(p);
+    if (strcmp(word, "spill") == 0) return parse_spill(p);
+    if (strcmp(word, "barrier") == 0) return tir_stmt_new(p->kernel->arena, TIR_BARRIER);
+    if (strcmp(word, "commit") == 0) return tir_stmt_new(p->kernel->arena, TIR_COMMIT);
+    if (strcmp(word, "wait") == 0) return parse_wait(p);
+    if (strcmp(word, "comment") == 0) return parse_comment(p);
+    if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
+        return parse_prefetch(p, word[9] - '0');
+    if (strcmp(word, "prefetch.w") == 0) return parse_prefetch(p, 0);
+    if (tir_unit_find(p->units, word)) return parse_collective(p, tir_unit_find(p->units, word));
+    return parse_store(p, word);
+}
+
 static tir_stmt *parse_list(parser *p) {
     tir_stmt *first = NULL, **link = &first;
     while (!lib_lexer_is(p->lexer, "}")) {
-        const char *word = lib_lexer_name(p->lexer);
-        if (strcmp(word, "for") == 0)
-            *link = parse_for(p);
-        else if (strcmp(word, "let") == 0)
-            *link = parse_let(p);
-        else if (strcmp(word, "if") == 0)
-            *link = parse_if(p);
-        else if (strcmp(word, "interleave") == 0)
-            *link = parse_interleave(p);
-        else if (strcmp(word, "spill") == 0)
-            *link = parse_spill(p);
-        else if (strcmp(word, "barrier") == 0)
-            *link = tir_stmt_new(p->kernel->arena, TIR_BARRIER);
-        else if (strcmp(word, "commit") == 0)
-            *link = tir_stmt_new(p->kernel->arena, TIR_COMMIT);
-        else if (strcmp(word, "wait") == 0)
-            *link = parse_wait(p);
-        else if (strcmp(word, "comment") == 0)
-            *link = parse_comment(p);
-        else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
-            *link = parse_prefetch(p, word[9] - '0');
-        else if (strcmp(word, "prefetch.w") == 0)
-            *link = parse_prefetch(p, 0);
-        else if (tir_unit_find(p->units, word))
-            *link = parse_collective(p, tir_unit_find(p->units, word));
-        else
-            *link = parse_store(p, word);
+        *link = parse_statement(p, lib_lexer_name(p->lexer));
         link = &(*link)->next;
     }
     return first;

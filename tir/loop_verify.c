@@ -125,6 +125,11 @@ static bool is_f8(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT && lib_dtype_is_f8((dlc_dtype)dtype);
 }
 
+/* May operands and results of the operator, a cast, a move of bits or a unit's, be floats of less than 32 bits? */
+static bool takes_narrow(tir_op op) {
+    return op == TIR_CAST || op == TIR_BITCAST || op == TIR_SELECT || op == TIR_DOT2_BF16;
+}
+
 static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     require(v, node->op != TIR_MULADD && node->op != TIR_ACC && node->op != TIR_OTHER, "L7: operator of stages");
     if (tir_ops[node->op].flags & TIR_LEAF || node->op == TIR_LOAD) return;
@@ -135,7 +140,7 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     require(v,
             node->op != TIR_CAST || !(is_f8(node->dtype) || is_f8(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0)))),
             "L7: conversion of a float of 8 bits");
-    if (node->op == TIR_CAST || node->op == TIR_BITCAST || node->op == TIR_SELECT || node->op == TIR_DOT2_BF16) return;
+    if (takes_narrow((tir_op)node->op)) return;
     require(v, !is_narrow(node->dtype) && !is_narrow(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0))),
             "L7: arithmetic on a float of less than 32 bits");
 }
@@ -303,6 +308,18 @@ static bool is_vector(tir_loop_kind kind) {
     return kind == TIR_VEC || kind == TIR_LANES;
 }
 
+/* L17, of a rows loop. */
+static void check_rows(verifier *v, const tir_stmt *stmt, int64_t extent) {
+    const tir_stmt *lanes = stmt->for_.body;
+    require(v, extent >= 1 && stmt->for_.half >= 0 && stmt->for_.half + extent <= 2, "L17: a vector has two halves");
+    require(v,
+            lanes && !lanes->next && lanes->kind == TIR_FOR && lanes->for_.loop == TIR_LANES && lanes->for_.width > 1 &&
+                lanes->for_.width <= TIR_MAX_LANES / 2,
+            "L17: the body of a rows loop is not one lanes loop");
+    require(v, !tir_uses(v->pool, lanes->for_.lower, stmt->for_.var),
+            "L17: the columns of a rows loop depend on the row");
+}
+
 /* L17, of a loop of any kind. */
 static void check_parts(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
@@ -318,15 +335,7 @@ static void check_parts(verifier *v, const tir_stmt *stmt) {
                 "L17: number of lanes");
         require(v, extent >= 1 && extent <= width, "L17: more iterations than lanes");
     }
-    if (kind != TIR_ROWS) return;
-    const tir_stmt *lanes = stmt->for_.body;
-    require(v, extent >= 1 && stmt->for_.half >= 0 && stmt->for_.half + extent <= 2, "L17: a vector has two halves");
-    require(v,
-            lanes && !lanes->next && lanes->kind == TIR_FOR && lanes->for_.loop == TIR_LANES && lanes->for_.width > 1 &&
-                lanes->for_.width <= TIR_MAX_LANES / 2,
-            "L17: the body of a rows loop is not one lanes loop");
-    require(v, !tir_uses(v->pool, lanes->for_.lower, stmt->for_.var),
-            "L17: the columns of a rows loop depend on the row");
+    if (kind == TIR_ROWS) check_rows(v, stmt, extent);
 }
 
 static void check_for(verifier *v, const tir_stmt *stmt) {
@@ -546,19 +555,38 @@ static void check_shared(verifier *v, const tir_buffer *buffer) {
                                  (long long)(offset + (high + 1) * element), (long long)v->machine->shared_memory));
 }
 
-static void check_buffer_facts(verifier *v, uint32_t id) {
+/* L1 */
+static void check_name_and_order(verifier *v, uint32_t id) {
     const tir_kernel *kernel = v->kernel;
     const tir_buffer *buffer = &kernel->buffers.data[id];
-    bool is_argument = buffer->scope == TIR_SCOPE_ARG, fixed = buffer->scope == TIR_SCOPE_REG ||
-                                                               buffer->scope == TIR_SCOPE_STACK ||
-                                                               buffer->scope == TIR_SCOPE_SHARED;
-    int64_t elements = 1, extent, size;
-    bool constant = true;
+    const bool is_argument = buffer->scope == TIR_SCOPE_ARG;
     require(v, buffer->name && buffer->name[0], "L1: a buffer has no name");
     for (uint32_t i = 0; i < id; i++)
         require(v, strcmp(kernel->buffers.data[i].name, buffer->name) != 0, "L1: two buffers have one name");
     require(v, is_argument == ((int)id < kernel->arguments) && (!is_argument || buffer->argument == (int)id),
             "L1: arguments do not come first, in order");
+}
+
+/* L2, of a buffer in the workspace or in local scratch. elements: its number of elements, if that is constant. */
+static void check_scratch(verifier *v, const tir_buffer *buffer, bool constant, int64_t elements) {
+    tir_expr scope_size = buffer->scope == TIR_SCOPE_WORKSPACE ? v->kernel->workspace_size : v->kernel->local_size;
+    int64_t size;
+    require(v, scope_size != 0, "L2: a scope with buffers has no size");
+    int64_t offset = 0, element = (int64_t)lib_dtype_size(buffer->dtype);
+    if (buffer->offset) check_expr(v, buffer->offset, TIR_INDEX, "an offset");
+    bool known = !buffer->offset || tir_is_const(v->pool, buffer->offset, &offset);
+    require(v, !known || (offset >= 0 && offset % element == 0), "L2: offset of a scratch buffer");
+    if (constant && known && tir_is_const(v->pool, scope_size, &size))
+        require(v, offset <= size && elements <= (size - offset) / element, "L2: a scratch buffer exceeds its scope");
+}
+
+static void check_buffer_facts(verifier *v, uint32_t id) {
+    const tir_buffer *buffer = &v->kernel->buffers.data[id];
+    bool fixed =
+        buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK || buffer->scope == TIR_SCOPE_SHARED;
+    int64_t elements = 1, extent;
+    bool constant = true;
+    check_name_and_order(v, id);
     require(v, buffer->dtype < DLC_DTYPE_COUNT && lib_dtypes[buffer->dtype].usable, "L2: dtype of a buffer");
     require(v, buffer->rank >= 0 && buffer->rank <= 16, "L2: rank of a buffer");
     for (int d = 0; d < buffer->rank; d++) {
@@ -570,17 +598,8 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
     require(v, !fixed || constant, "L2: extents of a reg, stack or shared buffer are not constant");
     if (buffer->scope == TIR_SCOPE_SHARED) check_shared(v, buffer);
     require(v, buffer->scope == TIR_SCOPE_SHARED || !buffer->swizzle, "L2: only shared buffers are swizzled");
-    tir_expr scope_size = buffer->scope == TIR_SCOPE_WORKSPACE ? kernel->workspace_size
-                          : buffer->scope == TIR_SCOPE_LOCAL   ? kernel->local_size
-                                                               : 0;
-    if (buffer->scope != TIR_SCOPE_WORKSPACE && buffer->scope != TIR_SCOPE_LOCAL) return;
-    require(v, scope_size != 0, "L2: a scope with buffers has no size");
-    int64_t offset = 0, element = (int64_t)lib_dtype_size(buffer->dtype);
-    if (buffer->offset) check_expr(v, buffer->offset, TIR_INDEX, "an offset");
-    bool known = !buffer->offset || tir_is_const(v->pool, buffer->offset, &offset);
-    require(v, !known || (offset >= 0 && offset % element == 0), "L2: offset of a scratch buffer");
-    if (constant && known && tir_is_const(v->pool, scope_size, &size))
-        require(v, offset <= size && elements <= (size - offset) / element, "L2: a scratch buffer exceeds its scope");
+    if (buffer->scope == TIR_SCOPE_WORKSPACE || buffer->scope == TIR_SCOPE_LOCAL)
+        check_scratch(v, buffer, constant, elements);
 }
 
 /* ---- registers */
@@ -619,6 +638,19 @@ static void extend_over_loops(const verifier *v, reg_use *use) {
     }
 }
 
+/* Live vectors where use `at` begins. own: the uses before extension over enclosing loops. */
+static int64_t live_vectors(const verifier *v, const reg_use *uses, const reg_use *own, uint32_t count, uint32_t at) {
+    int64_t live = 0, leaving = 0, begins = vectors_of(v, uses[at].buffer);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == at || uses[i].first > uses[at].first || uses[i].last < uses[at].first) continue;
+        if (own[i].last == own[at].first) /* the last use of one is in the statement that makes the other */
+            leaving += vectors_of(v, uses[i].buffer);
+        else
+            live += vectors_of(v, uses[i].buffer);
+    }
+    return live + (begins > leaving ? begins : leaving);
+}
+
 static void check_registers(verifier *v) {
     lib_arena *arena = v->kernel->arena;
     if (!v->machine || v->machine->vector_bytes <= 0 || v->machine->vector_registers <= 0) return;
@@ -632,16 +664,7 @@ static void check_registers(verifier *v) {
         extend_over_loops(v, &uses.data[i]);
     }
     for (uint32_t at = 0; at < uses.count; at++) { /* pressure is highest where some lifetime begins */
-        int64_t live = 0, leaving = 0, begins = vectors_of(v, uses.data[at].buffer);
-        for (uint32_t i = 0; i < uses.count; i++) {
-            if (i == at || uses.data[i].first > uses.data[at].first || uses.data[i].last < uses.data[at].first)
-                continue;
-            if (own[i].last == own[at].first) /* the last use of one is in the statement that makes the other */
-                leaving += vectors_of(v, uses.data[i].buffer);
-            else
-                live += vectors_of(v, uses.data[i].buffer);
-        }
-        live += begins > leaving ? begins : leaving;
+        const int64_t live = live_vectors(v, uses.data, own, uses.count, at);
         if (live <= v->machine->vector_registers) continue;
         if (v->overfull) *v->overfull = true;
         fail_as(v, DLC_INVALID_ARGUMENT, /* a mistake of the schedule */

@@ -82,73 +82,103 @@ static void close_part(tir_lowering *l, int s, uint32_t k, tir_stmt **behind) {
     l->cursor = behind;
 }
 
+/* A loop of a stage, in one_loop. */
+typedef struct stage_loop {
+    tir_nest_role role;
+    /* the iterations: bounds, of a loop over a part only the part's; all, those of all parts */
+    tir_span bounds, all;
+    /* terms of the predicate that hold throughout the loop */
+    tir_expr decided[TIR_TERM_LIMIT];
+    int decided_count;
+    /* cursors behind the loop, and behind the loop over its parts; NULL: there is no such loop */
+    tir_stmt **after, **behind;
+    bool vector, pipeline;
+} stage_loop;
+
+/* Raises if a loop with these bounds cannot be in the enclosing vec loop. */
+static void check_vector(tir_lowering *l, int s, const tir_axis_node *node, tir_span bounds) {
+    if ((node->kind == TIR_VEC || node->kind == TIR_THREAD) && l->vector)
+        tir_schedule_raise(&l->state, "%s loop %s of stage %s runs inside vec loop %s", tir_loop_kind_names[node->kind],
+                           node->name, tir_stage_of(l, s)->name, l->vector);
+    if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
+        tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
+                           node->name, tir_stage_of(l, s)->name, l->vector);
+}
+
+/* Appends the loop of the leaf and moves the cursor into it. */
+static void open_loop(tir_lowering *l, int s, int leaf, stage_loop *loop) {
+    tir_axis_node *node = &tir_plan_of(l, s)->nodes.data[leaf];
+    const tir_span bounds = loop->bounds;
+    loop->vector = node->kind == TIR_VEC;
+    check_vector(l, s, node, bounds);
+    const tir_expr lower = loop->behind ? tir_index(l->pool, 0) : bounds.low;
+    tir_expr var = tir_loop_variable(l->pool, loop->behind ? "step" : node->name, lower, bounds.extent);
+    loop->pipeline = loop->role == TIR_ROLE_UPDATE && tir_lower_pipeline_open(l, s, leaf, var, bounds);
+    tir_stmt *stmt = tir_lower_append(l, TIR_FOR);
+    loop->after = l->cursor;
+    stmt->for_.var = var;
+    stmt->for_.lower = lower;
+    stmt->for_.extent = bounds.extent;
+    stmt->for_.loop = node->kind;
+    stmt->for_.parallel = node->parallel;
+    stmt->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
+    node->value = var;
+    if (loop->vector) {
+        l->vector = node->name;
+        l->lane = stmt->for_.var;
+    }
+    l->cursor = &stmt->for_.body;
+    if (loop->behind) node->value = tir_lower_name(l, node->name, tir_add(l->pool, bounds.low, var));
+    if (node->alike) l->cursor = alike_threads(l, node->alike);
+    if (loop->pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
+}
+
+/* Adds to the known conditions what holds in an iteration of the leaf's loop. */
+static void learn_iteration(tir_lowering *l, int s, int leaf, const stage_loop *loop) {
+    const tir_axis_node *node = &tir_plan_of(l, s)->nodes.data[leaf];
+    const tir_span bounds = loop->bounds, all = loop->all;
+    int64_t trips;
+    if (loop->after && !tir_is_const(l->pool, bounds.extent, &trips)) /* not implied by the variable's range */
+        tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
+    if (loop->behind) tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, all.low, all.extent)));
+    for (int i = 0; i < loop->decided_count; i++)
+        tir_lower_learn(l, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, loop->decided[i]), NULL));
+}
+
 static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     int leaf = plan->order.data[k];
     tir_axis_node *node = &plan->nodes.data[leaf];
-    tir_span bounds = {tir_index(l->pool, 0), tir_node_extent(&l->state, s, leaf)};
-    tir_expr decided[TIR_TERM_LIMIT];
-    int decided_count = 0, saved = l->known_count;
-    tir_stmt **after = NULL, **behind = NULL;
-    bool vector = false, pipeline = false;
+    const tir_span whole = {tir_index(l->pool, 0), tir_node_extent(&l->state, s, leaf)};
+    stage_loop loop = {.role = role, .bounds = whole};
+    const int saved = l->known_count;
     int64_t trips;
     if ((node->clip || node->skip) && node->reduce && node->kind != TIR_UNROLL)
-        bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
-    const tir_span all = bounds;
-    if (node->partial && role == TIR_ROLE_UPDATE) bounds = open_part(l, s, k, all, &behind);
-    if (tir_is_const(l->pool, bounds.extent, &trips) && trips == 1) {
-        node->value = bounds.low;
-    } else {
-        vector = node->kind == TIR_VEC;
-        if ((vector || node->kind == TIR_THREAD) && l->vector)
-            tir_schedule_raise(&l->state, "%s loop %s of stage %s runs inside vec loop %s",
-                               tir_loop_kind_names[node->kind], node->name, tir_stage_of(l, s)->name, l->vector);
-        if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
-            tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
-                               node->name, tir_stage_of(l, s)->name, l->vector);
-        const tir_expr lower = behind ? tir_index(l->pool, 0) : bounds.low;
-        tir_expr var = tir_loop_variable(l->pool, behind ? "step" : node->name, lower, bounds.extent);
-        pipeline = role == TIR_ROLE_UPDATE && tir_lower_pipeline_open(l, s, leaf, var, bounds);
-        tir_stmt *loop = tir_lower_append(l, TIR_FOR);
-        after = l->cursor;
-        loop->for_.var = var;
-        loop->for_.lower = lower;
-        loop->for_.extent = bounds.extent;
-        loop->for_.loop = node->kind;
-        loop->for_.parallel = node->parallel;
-        loop->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
-        node->value = var;
-        if (vector) {
-            l->vector = node->name;
-            l->lane = loop->for_.var;
-        }
-        l->cursor = &loop->for_.body;
-        if (behind) node->value = tir_lower_name(l, node->name, tir_add(l->pool, bounds.low, var));
-        if (node->alike) l->cursor = alike_threads(l, node->alike);
-        if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
-    }
+        loop.bounds = clip_bounds(l, s, node, whole, loop.decided, &loop.decided_count);
+    loop.all = loop.bounds;
+    if (node->partial && role == TIR_ROLE_UPDATE) loop.bounds = open_part(l, s, k, loop.all, &loop.behind);
+    if (tir_is_const(l->pool, loop.bounds.extent, &trips) && trips == 1)
+        node->value = loop.bounds.low;
+    else
+        open_loop(l, s, leaf, &loop);
     const uint32_t scalars = l->scalars.count;
-    if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* not implied by the variable's range */
-        tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
-    if (behind) tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, all.low, all.extent)));
-    for (int i = 0; i < decided_count; i++)
-        tir_lower_learn(l, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, decided[i]), NULL));
+    learn_iteration(l, s, leaf, &loop);
     if (role == TIR_ROLE_UPDATE) {
         attached_stages(l, s, leaf);
-        if (pipeline) tir_lower_pipeline_need(l, s, leaf, -1);
+        if (loop.pipeline) tir_lower_pipeline_need(l, s, leaf, -1);
         tir_lower_prefetches(l, s, leaf);
     }
     loops(l, s, k + 1, role);
     if (role == TIR_ROLE_UPDATE) close_attached(l, s, leaf);
     l->known_count = saved;
     tir_plan_of(l, s)->nodes.data[leaf].value = 0;
-    if (vector) l->vector = NULL;
-    if (after) {
-        l->cursor = after;
+    if (loop.vector) l->vector = NULL;
+    if (loop.after) {
+        l->cursor = loop.after;
         l->scalars.count = scalars;
     }
-    if (pipeline) tir_lower_pipeline_close(l, s, leaf);
-    if (behind) close_part(l, s, k, behind);
+    if (loop.pipeline) tir_lower_pipeline_close(l, s, leaf);
+    if (loop.behind) close_part(l, s, k, loop.behind);
 }
 
 static bool is_leaf(const tir_stage_plan *plan, int node) {
@@ -201,22 +231,41 @@ static void open_state(tir_lowering *l, int s) {
                 tir_stage_of(l, s)->axis[a].name, tir_stage_of(l, s)->name);
 }
 
+/* Before the sequential loops of a fold or reduction, from number k in the stage's order: initialises its state, and
+ * that of a fold for each step that is stored in it. */
+static void initialise(tir_lowering *l, int s, uint32_t k) {
+    tir_stage_kind kind = tir_stage_of(l, s)->kind;
+    if (kind == TIR_FOLD && !tir_plan_of(l, s)->open) open_state(l, s);
+    loops(l, s, k, TIR_ROLE_INIT);
+    for (int c = 0; kind == TIR_FOLD && c < tir_stage_of(l, s)->count; c++) {
+        const int step = tir_lower_state_step(l, s, c);
+        if (step < 0) continue;
+        tir_lower_begin_state(l, step);
+        loops(l, step, 0, TIR_ROLE_STATE);
+        tir_plan_of(l, step)->open = false;
+    }
+}
+
+/* Raises unless the loop that the stage's unit covers has the unit's number of iterations. */
+static void check_unit_loop(tir_lowering *l, int s) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];
+    int64_t trips;
+    const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
+    bool known = tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips);
+    /* an axis shorter than the unit has one tile, and masks for the steps beyond its end */
+    if (known && trips < tir_unit_width(plan->unit) && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
+    if (!known || trips != tir_unit_width(plan->unit))
+        tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
+                           tir_stage_of(l, s)->name, tir_unit_width(plan->unit), plan->unit->name);
+}
+
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
     /* a scatter is initialised by a phase of its own */
     bool has_init = kind == TIR_FOLD || (kind == TIR_REDUCE && !tir_lower_is_single_step(l, s));
-    if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) {
-        if (kind == TIR_FOLD && !plan->open) open_state(l, s);
-        loops(l, s, k, TIR_ROLE_INIT);
-        for (int c = 0; kind == TIR_FOLD && c < tir_stage_of(l, s)->count; c++) {
-            const int step = tir_lower_state_step(l, s, c);
-            if (step < 0) continue;
-            tir_lower_begin_state(l, step);
-            loops(l, step, 0, TIR_ROLE_STATE);
-            tir_plan_of(l, step)->open = false;
-        }
-    }
+    if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) initialise(l, s, k);
     if (k == plan->order.count) {
         /* a scatter or reduction without update axes is updated once; a map is computed */
         tir_lower_statement(l, s, role);
@@ -228,14 +277,7 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         return;
     }
     if (plan->unit && plan->order.data[k] == plan->unit_node) { /* all iterations at once, in the statement */
-        int64_t trips;
-        const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
-        bool known = tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips);
-        /* an axis shorter than the unit has one tile, and masks for the steps beyond its end */
-        if (known && trips < tir_unit_width(plan->unit) && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
-        if (!known || trips != tir_unit_width(plan->unit))
-            tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
-                               tir_stage_of(l, s)->name, tir_unit_width(plan->unit), plan->unit->name);
+        check_unit_loop(l, s);
         loops(l, s, k + 1, role);
         return;
     }
@@ -250,6 +292,20 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
 
 static void end_phase(tir_lowering *l, int s);
 
+/* Sets the region of a root: all points, and the padding of their layouts. */
+static void root_region(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        plan->low[a] = tir_index(l->pool, 0);
+        plan->extent[a] = stage->axis[a].extent;
+        if (a < stage->space && stage->kind != TIR_FOLD)
+            for (int c = 0; c < stage->count; c++)
+                plan->extent[a] = tir_layout_padded(l->pool, &l->region->tensors.data[stage->tensor[c]].layout, a,
+                                                    stage->axis[a].extent);
+    }
+}
+
 static void nest(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -261,14 +317,7 @@ static void nest(tir_lowering *l, int s) {
         tir_stage_region(&l->state, s);
         tir_lower_open_scratch(l, s);
     } else {
-        for (int a = 0; a < stage->space + stage->reduce; a++) {
-            plan->low[a] = tir_index(l->pool, 0);
-            plan->extent[a] = stage->axis[a].extent;
-            if (a < stage->space && stage->kind != TIR_FOLD)
-                for (int c = 0; c < stage->count; c++)
-                    plan->extent[a] = tir_layout_padded(l->pool, &l->region->tensors.data[stage->tensor[c]].layout, a,
-                                                        stage->axis[a].extent);
-        }
+        root_region(l, s);
     }
     if (stage->kind == TIR_SCATTER && (attached || !stage->in_place)) {
         loops(l, s, 0, TIR_ROLE_INIT);
@@ -502,6 +551,27 @@ static void check_shared(tir_lowering *l) {
                       (long long)l->kernel->phases.data[p].shared_bytes, (long long)limit);
 }
 
+/* Makes the stages that unit operands are loaded from zero-fill what the units read beyond the domain. */
+static void zero_operands(tir_lowering *l) {
+    for (int s = 0; s < (int)l->region->stages.count; s++)
+        if (!tir_stage_of(l, s)->removed && tir_plan_of(l, s)->unit && tir_unit_is_collective(tir_plan_of(l, s)->unit))
+            tir_lower_zero_operands(l, s);
+}
+
+/* Makes the phases of a root with its attached stages, unless that is done or there is nothing to compute. */
+static void lower_root(tir_lowering *l, int s) {
+    for (uint32_t q = 0; q < l->region->stages.count && is_empty(l, s); q++)
+        l->done[q] = l->done[q] || tir_lower_root(l, (int)q) == s;
+    if (l->done[s]) return;
+    l->body = NULL;
+    l->cursor = &l->body;
+    l->state.line = tir_stage_of(l, s)->name;
+    nest(l, s);
+    end_phase(l, s);
+    pad(l, s);
+    for (uint32_t q = 0; q < l->region->stages.count; q++) l->done[q] = l->done[q] || tir_lower_root(l, (int)q) == s;
+}
+
 tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_schedule *schedule,
                       const tir_lower_options *options) {
     tir_region *region = tir_region_copy(arena, original);
@@ -516,29 +586,15 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && l.state.plan[s].unit && tir_unit_is_collective(l.state.plan[s].unit))
-            tir_lower_zero_operands(&l, (int)s);
+    zero_operands(&l);
     l.done = LIB_NEW_ARRAY(arena, bool, region->stages.count + 1);
     l.home = LIB_NEW_ARRAY(arena, uint32_t, region->tensors.count + 1);
     for (uint32_t t = 0; t < region->tensors.count; t++) l.home[t] = UINT32_MAX;
     tir_lower_arguments(&l);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed) tir_lower_workspace(&l, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++) {
-        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0) continue;
-        for (uint32_t q = 0; q < region->stages.count && is_empty(&l, (int)s); q++)
-            l.done[q] = l.done[q] || tir_lower_root(&l, (int)q) == (int)s;
-        if (l.done[s]) continue;
-        l.body = NULL;
-        l.cursor = &l.body;
-        l.state.line = region->stages.data[s].name;
-        nest(&l, (int)s);
-        end_phase(&l, (int)s);
-        pad(&l, (int)s);
-        for (uint32_t q = 0; q < region->stages.count; q++)
-            l.done[q] = l.done[q] || tir_lower_root(&l, (int)q) == (int)s;
-    }
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && l.state.plan[s].at_stage < 0) lower_root(&l, (int)s);
     tir_kernel_place_workspace(l.kernel);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
     tir_lower_matrices(&l);

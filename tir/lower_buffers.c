@@ -38,11 +38,8 @@ static void place_rows(tir_lowering *l, const tir_stage_plan *plan, tir_buffer *
     }
 }
 
-/* A buffer for results of the stage. of_parts: for the results that partial ones make up, in memory, whatever storage the schedule gives the
- * stage. */
-static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent, bool of_parts) {
-    const tir_tensor *t = &l->region->tensors.data[tensor];
-    tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK + 1];
+/* The greatest values of the extents; raises if one is unbounded. */
+static void bound_extents(tir_lowering *l, const tir_tensor *t, const tir_expr *extent, tir_expr *bounded) {
     for (int d = 0; d < t->rank; d++) {
         int64_t high = tir_range(l->pool, extent[d]).high;
         if (high >= INT64_C(1) << 40)
@@ -51,8 +48,10 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
                       t->name, d);
         bounded[d] = tir_index(l->pool, high > 0 ? high : 0);
     }
-    tir_layout_extents(l->pool, &t->layout, bounded, sizes);
-    int rank = tir_layout_physical_rank(&t->layout);
+}
+
+/* Bytes of scratch of constant physical sizes; raises if they are too many. */
+static int64_t scratch_bytes(tir_lowering *l, const tir_tensor *t, int rank, const tir_expr *sizes) {
     int64_t bytes = (int64_t)lib_dtype_size(t->dtype);
     for (int d = 0; d < rank; d++) {
         int64_t n = 1;
@@ -62,6 +61,18 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
                       t->name);
         bytes *= n;
     }
+    return bytes;
+}
+
+/* A buffer for results of the stage. of_parts: for the results that partial ones make up, in memory, whatever storage the schedule gives the
+ * stage. */
+static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent, bool of_parts) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK + 1];
+    bound_extents(l, t, extent, bounded);
+    tir_layout_extents(l->pool, &t->layout, bounded, sizes);
+    int rank = tir_layout_physical_rank(&t->layout);
+    const int64_t bytes = scratch_bytes(l, t, rank, sizes);
     const tir_stage_plan *plan = tir_plan_of(l, s);
     const bool fits = bytes <= STACK_LIMIT - l->stack_bytes;
     tir_scope scope = plan->has_scope && !of_parts ? plan->scope : fits ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;

@@ -186,6 +186,14 @@ typedef struct matrix_copy {
     int lanes, loops;
 } matrix_copy;
 
+/* Does the store copy an element of two bytes from shared memory to registers? */
+static bool copies_to_registers(const matrix_copy *m, const tir_stmt *stmt) {
+    const tir_node *node = tir_get(m->l->pool, stmt->store.value);
+    const tir_buffer *buffers = m->l->kernel->buffers.data;
+    return node->op == TIR_LOAD && !node->guarded && buffers[node->bits].scope == TIR_SCOPE_SHARED &&
+           buffers[stmt->store.buffer].scope == TIR_SCOPE_REG && lib_dtype_size(buffers[stmt->store.buffer].dtype) == 2;
+}
+
 /* Is the statement a nest of thread loops, then other loops, with constant extents, around a single store of an element of shared memory in
  * registers? Sets m->lane, m->loop and m->store. */
 static bool is_matrix_copy(matrix_copy *m, const tir_stmt *stmt) {
@@ -205,10 +213,7 @@ static bool is_matrix_copy(matrix_copy *m, const tir_stmt *stmt) {
     }
     if (!stmt || stmt->next || stmt->kind != TIR_STORE) return false;
     m->store = stmt;
-    const tir_node *node = tir_get(pool, stmt->store.value);
-    const tir_buffer *buffers = m->l->kernel->buffers.data;
-    return node->op == TIR_LOAD && !node->guarded && buffers[node->bits].scope == TIR_SCOPE_SHARED &&
-           buffers[stmt->store.buffer].scope == TIR_SCOPE_REG && lib_dtype_size(buffers[stmt->store.buffer].dtype) == 2;
+    return copies_to_registers(m, stmt);
 }
 
 static tir_place place_at(const matrix_copy *m, uint32_t buffer, int rank, const tir_expr *index, int count,

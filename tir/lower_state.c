@@ -54,6 +54,18 @@ static void check_load(void *user, tir_expr load) {
     }
 }
 
+/* Why step s cannot be stored in the state, tensor `state`, because of what stage q reads; NULL: it can. */
+static const char *reader_flaw(tir_lowering *l, int s, int q, uint32_t state) {
+    const int fold = tir_stage_of(l, s)->fold;
+    if (tir_stage_of(l, q)->removed || q == fold) return NULL;
+    load_check check = {l, s, state, false, false};
+    tir_stage_loads(l->state.region, q, check_load, &check);
+    if (check.found && q != s && tir_stage_of(l, q)->fold == fold) return "another step reads the old state";
+    if (q == s && check.elsewhere) return "it reads the old state at other points";
+    if (q != s && tir_lower_reads(l, q, s)) return "something but the fold reads it";
+    return NULL;
+}
+
 static const char *state_flaw(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const int component = component_of(l, s);
@@ -70,12 +82,8 @@ static const char *state_flaw(tir_lowering *l, int s) {
         if (c != component && tir_get(l->pool, fold->value[c])->bits == stage->tensor[0])
             return "it is the next value of several components";
     for (int q = 0; q < (int)l->region->stages.count; q++) {
-        if (tir_stage_of(l, q)->removed || q == stage->fold) continue;
-        load_check check = {l, s, fold->tensor[component], false, false};
-        tir_stage_loads(l->state.region, q, check_load, &check);
-        if (check.found && q != s && tir_stage_of(l, q)->fold == stage->fold) return "another step reads the old state";
-        if (q == s && check.elsewhere) return "it reads the old state at other points";
-        if (q != s && tir_lower_reads(l, q, s)) return "something but the fold reads it";
+        const char *flaw = reader_flaw(l, s, q, fold->tensor[component]);
+        if (flaw) return flaw;
     }
     if (tir_plan_of(l, s)->at_stage != stage->fold) return "it is not attached at its fold's own loop";
     return NULL;

@@ -215,6 +215,19 @@ static tir_expr in_scratch(tir_lowering *l, int reader, const tir_tensor *t, con
     return guard;
 }
 
+/* The buffer of a tensor in memory, or open in its root's output. Raises if it is not computed before the reader. */
+static uint32_t buffer_in_memory(tir_lowering *l, int reader, uint32_t tensor, bool in_output) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    const uint32_t buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
+    bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
+    if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state && !in_output))
+        lib_raise(
+            l->arena->scope, DLC_INVALID_ARGUMENT,
+            "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
+            l->region->name, tir_stage_of(l, reader)->name, t->name);
+    return buffer;
+}
+
 static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node, const tir_expr *logical,
                                tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
@@ -229,13 +242,7 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
         guard = in_scratch(l, reader, t, relative, guard);
         if (guard && !other) other = tir_int(l->pool, node->dtype, 0);
     } else {
-        buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
-        bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
-        if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state && !in_output))
-            lib_raise(
-                l->arena->scope, DLC_INVALID_ARGUMENT,
-                "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
-                l->region->name, tir_stage_of(l, reader)->name, t->name);
+        buffer = buffer_in_memory(l, reader, tensor, in_output);
         int saved = l->known_count;
         tir_lower_learn(l, guard);
         for (int d = 0; d < t->rank; d++) {
@@ -536,11 +543,9 @@ static bool has_clip(const tir_stage_plan *plan) {
     return false;
 }
 
-/* update of a reduction (index: the point) or a scatter (index: data-dependent) */
-static void statement_update(tir_lowering *l, int s, bool scratch) {
+/* The condition that an update is at a point to store and in the domain; adds it to the known conditions. */
+static tir_expr update_guard(tir_lowering *l, int s, bool scratch) {
     tir_stage *stage = tir_stage_of(l, s);
-    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
-    int saved = l->known_count;
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
     tir_expr guard = stage->kind == TIR_SCATTER ? 0 : tir_lower_store_guard(l, s, scratch, padded);
     for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, false, guard);
@@ -549,6 +554,32 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     for (int a = stage->space; a < stage->space + stage->reduce; a++) guard = axis_masks(l, s, a, false, guard);
     if (padded && stage->kind == TIR_REDUCE) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
+    return guard;
+}
+
+/* index: of the element that a scatter updates. Returns `guard` and the condition that it is among those stored. */
+static tir_expr scatter_indices(tir_lowering *l, int s, bool scratch, tir_expr *index, tir_expr guard) {
+    tir_stage *stage = tir_stage_of(l, s);
+    for (int d = 0; d < stage->space; d++) {
+        index[d] = tir_lower_translate(l, s, stage->index[d], NULL);
+        if (scratch)
+            index[d] = tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* updates outside are skipped */
+        tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
+        guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
+        guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
+        int64_t points;
+        if (scratch && tir_is_const(l->pool, end, &points) && points == 1)
+            index[d] = tir_index(l->pool, 0); /* implied by the guard, and required by registers */
+    }
+    return guard;
+}
+
+/* update of a reduction (index: the point) or a scatter (index: data-dependent) */
+static void statement_update(tir_lowering *l, int s, bool scratch) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
+    int saved = l->known_count;
+    tir_expr guard = update_guard(l, s, scratch);
     tir_stmt **within = NULL;
     const tir_expr predicate = stage->predicate ? tir_lower_with_scalars(l, s, stage->predicate) : 0;
     if (stage->kind == TIR_SCATTER ||
@@ -563,18 +594,7 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
         tir_lower_learn(l, guard);
     }
     if (stage->kind == TIR_SCATTER)
-        for (int d = 0; d < stage->space; d++) {
-            index[d] = tir_lower_translate(l, s, stage->index[d], NULL);
-            if (scratch)
-                index[d] =
-                    tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* updates outside are skipped */
-            tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
-            guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
-            guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
-            int64_t points;
-            if (scratch && tir_is_const(l->pool, end, &points) && points == 1)
-                index[d] = tir_index(l->pool, 0); /* implied by the guard, and required by registers */
-        }
+        guard = scatter_indices(l, s, scratch, index, guard);
     else
         point_indices(l, s, scratch, index);
     tir_stmt **after = open_if(l, guard, has_clip(tir_plan_of(l, s)));

@@ -157,14 +157,19 @@ static tir_expr integer_power(tir_pool *pool, tir_expr x, tir_expr y) {
 
 /* ---- all */
 
+/* Does the node stay in its dtype: a leaf, a move of bits or the operation of a unit? */
+static bool stays_in_dtype(const tir_node *node) {
+    const tir_op op = (tir_op)node->op;
+    bool is_leaf = node->count == 0 || op == TIR_LOAD, is_unit = tir_ops[op].flags & TIR_DOT;
+    return is_leaf || op == TIR_SELECT || op == TIR_BITCAST || is_unit;
+}
+
 static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     legalizer *l = user;
     const tir_node node = *tir_get(pool, e);
     tir_op op = (tir_op)node.op;
     if (op == TIR_CAST) return legalize_cast(l, pool, e, rebuilt);
-    bool is_leaf = node.count == 0 || op == TIR_LOAD, is_unit = tir_ops[op].flags & TIR_DOT;
-    if (is_leaf || op == TIR_SELECT || op == TIR_BITCAST || is_unit)
-        return is_narrow(node.dtype) ? legalize_move(l, pool, e, rebuilt) : rebuilt;
+    if (stays_in_dtype(&node)) return is_narrow(node.dtype) ? legalize_move(l, pool, e, rebuilt) : rebuilt;
     tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));
     if (is_narrow(dtype)) return legalize_narrow(l, pool, e);
     if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH)) return rebuilt;

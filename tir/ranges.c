@@ -457,6 +457,14 @@ static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_span *fro
 
 static void follower_region(tir_schedule_state *state, int stage, tir_span *region);
 
+/* Is the step there as a whole along the dimensions that are not `known`? */
+static bool is_whole_but(tir_pool *pool, const tir_tensor *step, const tir_span *there, uint32_t known) {
+    bool whole = true;
+    for (int d = 0; d < step->rank && whole; d++)
+        whole = known >> d & 1 || (there[d].low == tir_index(pool, 0) && there[d].extent == step->extent[d]);
+    return whole;
+}
+
 static void follow_load(void *user, tir_expr load) {
     follower_search *search = user;
     tir_schedule_state *state = search->state;
@@ -477,9 +485,7 @@ static void follow_load(void *user, tir_expr load) {
         follows = !here->low || (span.low == here->low && span.extent == here->extent);
         *here = span;
     }
-    for (int d = 0; d < tensor->rank && follows; d++)
-        follows = known >> d & 1 || (there[d].low == tir_index(pool, 0) && there[d].extent == tensor->extent[d]);
-    if (!follows)
+    if (!follows || !is_whole_but(pool, tensor, there, known))
         tir_schedule_raise(
             state, "step %s is used by no other step, and reads values of %s that are not there at the same time",
             stage->name, tensor->name);
@@ -518,6 +524,28 @@ static int root_of(const tir_schedule_state *state, int stage) {
     return stage;
 }
 
+/* Does stage q read the stage, and so determine its region? */
+static bool determines_region(const tir_schedule_state *state, int stage, int q) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    const tir_stage *s = &state->region->stages.data[stage], *reader = &state->region->stages.data[q];
+    if (reader->removed || q == stage || reader->fold == stage) return false;  /* steps run inside their fold */
+    if (s->fold >= 0 && q != s->fold && reader->fold != s->fold) return false; /* reads memory, after the fold */
+    if (s->fold >= 0 && state->plan[q].follower && (!plan->follower || follows(state, stage))) return false;
+    reads_search reads = {state, stage, false};
+    tir_stage_loads(state->region, q, find_read, &reads);
+    return reads.found;
+}
+
+/* Widens the region of a step that is no follower for the followers that read it. */
+static void widen_for_followers(tir_schedule_state *state, int stage, tir_span *region) {
+    const int fold = state->region->stages.data[stage].fold;
+    for (uint32_t q = 0; q < state->region->stages.count && fold >= 0 && !state->plan[stage].follower; q++) {
+        region_search search = {state, stage, (int)q, NULL, region};
+        if (state->plan[q].follower && state->region->stages.data[q].fold == fold)
+            tir_stage_loads(state->region, (int)q, widen_for_follower, &search);
+    }
+}
+
 static void region_from(tir_schedule_state *state, int stage, int owner, int node) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
@@ -525,13 +553,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
     tir_span region[TIR_MAX_AXES] = {{0, 0}}, view[TIR_MAX_AXES];
     const tir_stage *s = &state->region->stages.data[stage];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
-        const tir_stage *reader = &state->region->stages.data[q];
-        if (reader->removed || (int)q == stage || reader->fold == stage) continue;  /* steps run inside their fold */
-        if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
-        if (s->fold >= 0 && state->plan[q].follower && (!plan->follower || follows(state, stage))) continue;
-        reads_search reads = {state, stage, false};
-        tir_stage_loads(state->region, (int)q, find_read, &reads);
-        if (!reads.found) continue;
+        if (!determines_region(state, stage, (int)q)) continue;
         if (!inside(state, (int)q, owner, node)) {
             /* a fold's step, or a stage that another root reads, is also stored in memory: such readers load it from there */
             if (s->fold >= 0 || root_of(state, (int)q) != root_of(state, owner)) continue;
@@ -543,11 +565,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         region_search search = {state, stage, (int)q, view, region};
         tir_stage_loads(state->region, (int)q, widen_region, &search);
     }
-    for (uint32_t q = 0; q < state->region->stages.count && s->fold >= 0 && !plan->follower; q++) {
-        region_search search = {state, stage, (int)q, NULL, region};
-        if (state->plan[q].follower && state->region->stages.data[q].fold == s->fold)
-            tir_stage_loads(state->region, (int)q, widen_for_follower, &search);
-    }
+    widen_for_followers(state, stage, region);
     plan->stamp = state->stamp;
     if (follows(state, stage)) follower_region(state, stage, region);
     for (int a = 0; a < s->space; a++) {
@@ -683,6 +701,35 @@ static bool has_one_point(tir_schedule_state *state, int stage, int axis) {
     return tir_is_const(pool_of(state), padded_end(state, stage, axis), &extent) && extent == 1;
 }
 
+/* The axis of the owner with which the region of the stage advances along `axis`, up to `end`, or the slower one of
+ * two; -1: none. Only axes that are not used count; the faster one of two becomes used. */
+static int advancing_axis(tir_schedule_state *state, int stage, int axis, tir_expr end, bool *used) {
+    const int owner = state->plan[stage].at_stage;
+    const tir_stage *o = &state->region->stages.data[owner];
+    const int axes = o->space + o->reduce;
+    for (int b = 0; b < axes; b++)
+        if (!used[b] && advances_with(state, stage, axis, end, owner, b)) return b;
+    for (int b = 0; b < axes; b++)
+        for (int d = 0; d < axes; d++)
+            if (b != d && !used[b] && !used[d] && advances_with_two(state, stage, axis, end, owner, b, d)) {
+                used[d] = true;
+                return b;
+            }
+    return -1;
+}
+
+/* A loop of the owner that moves along an axis of several points that is not used; NULL: none. */
+static const tir_axis_node *idle_loop(tir_schedule_state *state, int owner, const bool *used) {
+    const tir_stage *o = &state->region->stages.data[owner];
+    const tir_stage_plan *plan = &state->plan[owner];
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        for (int b = 0; b < o->space + o->reduce; b++)
+            if (!used[b] && !has_one_point(state, owner, b) &&
+                moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
+                return &plan->nodes.data[plan->order.data[i]];
+    return NULL;
+}
+
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     int owner = state->plan[stage].at_stage;
     if (owner < 0) return NULL;
@@ -690,16 +737,8 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     const tir_stage_plan *plan = &state->plan[owner];
     bool used[TIR_MAX_AXES] = {false};
     for (int a = 0; a < s->space; a++) {
-        int with = -1;
         tir_expr end = padded ? padded_end(state, stage, a) : s->axis[a].extent;
-        for (int b = 0; b < o->space + o->reduce && with < 0; b++)
-            if (!used[b] && advances_with(state, stage, a, end, owner, b)) with = b;
-        for (int b = 0; b < o->space + o->reduce && with < 0; b++)
-            for (int d = 0; d < o->space + o->reduce && with < 0; d++)
-                if (b != d && !used[b] && !used[d] && advances_with_two(state, stage, a, end, owner, b, d)) {
-                    with = b;
-                    used[d] = true;
-                }
+        const int with = advancing_axis(state, stage, a, end, used);
         /* Checked last: an empty range is always covered. */
         if (with < 0 && covers_whole(state, stage, a, end)) continue;
         if (with < 0)
@@ -708,14 +747,12 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                                     s->axis[a].name, o->name);
         used[with] = true;
     }
-    for (uint32_t i = 0; i < plan->order.count; i++)
-        for (int b = 0; b < o->space + o->reduce; b++)
-            if (!used[b] && !has_one_point(state, owner, b) &&
-                moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
-                return lib_arena_format(state->arena,
-                                        "loop %s of %s does not advance one of its axes: points would be written more "
-                                        "than once",
-                                        plan->nodes.data[plan->order.data[i]].name, o->name);
+    const tir_axis_node *idle = idle_loop(state, owner, used);
+    if (idle)
+        return lib_arena_format(state->arena,
+                                "loop %s of %s does not advance one of its axes: points would be written more "
+                                "than once",
+                                idle->name, o->name);
     for (int b = 0; b < o->space && plan->at_stage >= 0; b++)
         if (!used[b] && !has_one_point(state, owner, b) &&
             (tir_prove(pool_of(state), tir_lt(pool_of(state), tir_index(pool_of(state), 0), o->axis[b].extent)) !=
@@ -757,6 +794,36 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
     return e;
 }
 
+static bool compares_indices(const tir_pool *pool, tir_expr term) {
+    tir_op op = tir_op_of(pool, term);
+    return (op == TIR_LT || op == TIR_LE) && tir_dtype_of(pool, tir_operand(pool, term, 0)) == TIR_INDEX;
+}
+
+/* view: the ranges of the axes that e uses; of the others, and of `axis`, one point. */
+static void view_of_others(tir_schedule_state *state, int stage, int axis, tir_expr e, tir_span *view) {
+    tir_pool *pool = pool_of(state);
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (int a = 0; a < s->space + s->reduce; a++)
+        if (a == axis || !tir_uses(pool, e, s->axis[a].var))
+            view[a] = (tir_span){tir_index(pool, 0), tir_index(pool, 1)};
+        else if (a < s->space)
+            view[a] = tir_axis_view(state, stage, a);
+        else
+            view[a] = (tir_span){
+                tir_add(pool, state->plan[stage].low[a], node_range(state, stage, state->plan[stage].root[a]).low),
+                node_range(state, stage, state->plan[stage].root[a]).extent};
+}
+
+/* Narrows *low .. *high - 1 to the k with coefficient*k <= slack; the coefficient is not 0. */
+static void narrow(tir_pool *pool, int64_t coefficient, tir_expr slack, tir_expr *low, tir_expr *high) {
+    if (coefficient > 0)
+        *high =
+            tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
+    else
+        *low = tir_max(pool, *low,
+                       tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), slack), tir_index(pool, -coefficient)));
+}
+
 /* A term without the axis holds in all iterations of the loop or in none: with `any`, the loop has none if the term holds at no point of the
  * axes that no open loop fixes. A term in which the axis stands in other ways than times a number bounds nothing. */
 static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, bool any, tir_expr *low,
@@ -764,21 +831,14 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     tir_pool *pool = pool_of(state);
     tir_op op = tir_op_of(pool, term);
     tir_expr var = state->region->stages.data[stage].axis[axis].var;
-    if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
+    if (!compares_indices(pool, term)) return;
     tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
     int64_t coefficient = tir_coefficient(pool, difference, var);
     if (coefficient == 0 && !any && !tir_has_load(pool, difference, 0)) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
     if (any && tir_uses(pool, rest, var)) return;
-    const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
-    for (int a = 0; a < s->space + s->reduce; a++)
-        view[a] = a == axis || !tir_uses(pool, rest, s->axis[a].var)
-                      ? (tir_span){tir_index(pool, 0), tir_index(pool, 1)}
-                  : a < s->space ? tir_axis_view(state, stage, a)
-                                 : (tir_span){tir_add(pool, state->plan[stage].low[a],
-                                                      node_range(state, stage, state->plan[stage].root[a]).low),
-                                              node_range(state, stage, state->plan[stage].root[a]).extent};
+    view_of_others(state, stage, axis, rest, view);
     rest = with_scalars(state, stage, rest, view);
     if (!rest || (coefficient == 0 && !any) || !box(state, stage, rest, view, &range))
         return; /* the names still serve guards */
@@ -788,12 +848,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
         *high = tir_min(pool, *high, tir_mul(pool, tir_min(pool, holds, tir_index(pool, 1)), *high));
         return;
     }
-    if (coefficient > 0)
-        *high =
-            tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
-    else
-        *low = tir_max(pool, *low,
-                       tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), slack), tir_index(pool, -coefficient)));
+    narrow(pool, coefficient, slack, low, high);
     int64_t one;
     if (decided && tir_is_const(pool, range.extent, &one) && one == 1) decided[(*decided_count)++] = term;
 }
