@@ -399,13 +399,18 @@ graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
     return graph_cast(g, graph_div(g, sum, graph_count_of(g, x, count, axes)), dtype);
 }
 
+graph_id graph_contract_as(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
+                           int contract, const int64_t *a_contract, const int64_t *b_contract, int64_t result) {
+    return graph_emit_with(
+        g, "dot_general", 2, (graph_id[]){a, b}, 5,
+        (graph_setting[]){graph_set_list("batch_x", batch, a_batch), graph_set_list("batch_w", batch, b_batch),
+                          graph_set_list("contract_x", contract, a_contract),
+                          graph_set_list("contract_w", contract, b_contract), graph_set_integer("result", result)});
+}
+
 graph_id graph_contract(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
                         int contract, const int64_t *a_contract, const int64_t *b_contract) {
-    return graph_emit_with(g, "dot_general", 2, (graph_id[]){a, b}, 4,
-                           (graph_setting[]){graph_set_list("batch_x", batch, a_batch),
-                                             graph_set_list("batch_w", batch, b_batch),
-                                             graph_set_list("contract_x", contract, a_contract),
-                                             graph_set_list("contract_w", contract, b_contract)});
+    return graph_contract_as(g, a, b, batch, a_batch, b_batch, contract, a_contract, b_contract, 0); /* same */
 }
 
 graph_id graph_matmul(graph *g, graph_id a, graph_id b) {

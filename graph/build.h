@@ -119,6 +119,9 @@ graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
  * of a, remaining dimensions of b. */
 graph_id graph_contract(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
                         int contract, const int64_t *a_contract, const int64_t *b_contract);
+/* The same; `result`: a word of the attribute. */
+graph_id graph_contract_as(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
+                           int contract, const int64_t *a_contract, const int64_t *b_contract, int64_t result);
 graph_id graph_matmul(graph *g, graph_id a, graph_id b); /* NumPy matmul; leading dimensions broadcast */
 
 /* ---- composites, by row name ----------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@
     X(order)        \
     X(statistics)   \
     X(contract)     \
+    X(einsum)       \
     X(window)       \
     X(winograd)     \
     X(transposed)   \

@@ -274,7 +274,8 @@ static graph_id common_scale(graph *g, const graph_attribute *a, const graph_sha
     return scale;
 }
 
-/* Sets what depends on the axis, number i of the `count` resized ones. scale, roi: operands; 0: not given. */
+/* Sets the fields of *r that depend on the axis: type of its indices, scale, the cropped range, positions. The axis is number i of the `count`
+ * axes that are resized. scale, roi: operands of the node; 0: not given. */
 static void place_axis(resized_axis *r, graph_id scale, graph_id roi, int i, int count) {
     graph *g = r->g;
     r->index = tir_range(g->pool, r->in).high < INT32_MAX ? DLC_I32 : DLC_I64;

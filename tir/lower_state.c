@@ -54,7 +54,8 @@ static void check_load(void *user, tir_expr load) {
     }
 }
 
-/* Why step s cannot be stored in the state, tensor `state`, because of what stage q reads; NULL: it can. */
+/* Why the result of stage s, a step of a fold, cannot be stored in the fold's state, the tensor `state`: stage q still reads one of them. NULL: what q
+ * reads allows it. */
 static const char *reader_flaw(tir_lowering *l, int s, int q, uint32_t state) {
     const int fold = tir_stage_of(l, s)->fold;
     if (tir_stage_of(l, q)->removed || q == fold) return NULL;

@@ -216,7 +216,8 @@ static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
 
 /* ---- between floats and integers */
 
-/* For byte_from_f32: clamps what neither the conversion nor, if it `saturates`, narrowing clamps. */
+/* For byte_from_f32: limits x to the range of a byte where the conversion to i32 and the narrowing to bytes do not. saturates: the narrowing
+ * limits its operand. */
 static LLVMValueRef clamp_for_bytes(emitter *e, bool is_signed, bool saturates, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);

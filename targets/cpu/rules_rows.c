@@ -607,7 +607,7 @@ static bool reduces_in_turn(const row_plan *p, const int *members, int count) {
     return false;
 }
 
-/* What the members compute and keep for each row. */
+/* What the stages that run in the root's loops over rows (members) compute and keep for each row. */
 typedef struct row_values {
     /* bytes that are kept; most values that a member has at a point */
     int64_t kept, values;

@@ -393,8 +393,8 @@ static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     print_line(e, "}");
 }
 
-/* Finds the store in the body, inside of lets and of one condition, and notes what the lets load. False: there is no
- * store, another statement, a condition that depends on the lane, or too many lets. */
+/* Finds the store statement of the loop's body, which may be inside let statements and one if statement, and notes the loads of the lets' values.
+ * False: the body has no store or has another statement, the if's condition depends on the lane, or there are too many lets. */
 static bool find_store(vector_loop *v, const tir_stmt *stmt) {
     for (; stmt; stmt = stmt->kind == TIR_LET ? stmt->let.body : stmt->if_.body) {
         if (stmt->next) return false;
