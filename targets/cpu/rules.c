@@ -673,33 +673,33 @@ static double points_of(const rules *r, int s) {
     return points;
 }
 
-/* Do all other roots come later than `most`, and have no more points than stage s? */
-static bool others_follow(const rules *r, int s, int most, const int *roots, int count) {
-    for (int i = 0; i < count; i++)
-        if (roots[i] != most && (roots[i] < most || points_of(r, roots[i]) > points_of(r, s))) return false;
+/* Does every reader of stage s outside of the loops of `most` run after these, over no more points than s? A reader that precedes `most` in the
+ * region may have a phase of its own before it, although its group's root follows: not every family attaches the root's members. */
+static bool others_follow(rules *r, int s, int most) {
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed || !tir_reads(r->region, q, s)) continue;
+        const int root = r->group[q].root;
+        if (root != most && (q < most || points_of(r, root) > points_of(r, s))) return false;
+    }
     return true;
 }
 
 /* The root in whose loops all readers of stage s run. If there are several roots, and s is a reduction: the one with most points, provided
- * that all others come later and have no more points than s, which they read from memory (updates by statistics of rows). -1: there is none.
- * Sets *kept: others read s from memory. */
+ * that all other readers come later and have no more points than s, which they read from memory (updates by statistics of rows). -1: there
+ * is none. Sets *kept: others read s from memory. */
 static int common_root(rules *r, int s, bool *kept) {
-    enum { NONE = -1, ROOTS = 8 };
-    int roots[ROOTS], count = 0, most = NONE;
+    enum { NONE = -1 };
+    int most = NONE;
     *kept = false;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         if (r->region->stages.data[q].removed || !tir_reads(r->region, q, s)) continue;
-        int i = 0;
-        while (i < count && roots[i] != r->group[q].root) i++;
-        if (i < count) continue;
-        if (count == ROOTS) return NONE;
-        roots[count++] = r->group[q].root;
-        if (most < 0 || points_of(r, r->group[q].root) > points_of(r, most)) most = r->group[q].root;
+        const int root = r->group[q].root;
+        *kept = *kept || (most >= 0 && root != most);
+        if (most < 0 || points_of(r, root) > points_of(r, most)) most = root;
     }
-    *kept = count > 1;
     const bool reduction = r->region->stages.data[s].kind == TIR_REDUCE || rules_ends_tree(r, s);
-    if (*kept && (!reduction || points_of(r, most) <= points_of(r, s))) return NONE;
-    return others_follow(r, s, most, roots, count) ? most : NONE;
+    if (!*kept) return most;
+    return reduction && points_of(r, most) > points_of(r, s) && others_follow(r, s, most) ? most : NONE;
 }
 
 /* Sets label[a] to the root's axis along which all stages in its loops that read s read axis a of it, -1: none; returns the last of them. */
