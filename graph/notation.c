@@ -384,6 +384,7 @@ static void check_node(const interpreter *t, const tir_node *node, tir_dtype ope
     switch (node->op) {
     case TIR_ACC:
     case TIR_OTHER:
+    case TIR_PICK:
     case TIR_FMA:
     case TIR_LDEXP:
     case TIR_DOT2_BF16:

@@ -61,14 +61,6 @@ static void infer_fft(graph_infer *infer) {
     y->dim[p.count + 1] = tir_index(pool, 2);
 }
 
-/* values[position] of `count` values. */
-static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_expr *values) {
-    tir_expr chosen = values[count - 1];
-    for (int i = count - 2; i >= 0; i--)
-        chosen = tir_select(pool, tir_eq(pool, position, tir_index(pool, i)), values[i], chosen);
-    return chosen;
-}
-
 /* Loads the points x[] that pass i transforms at a point of its stage with these axes. */
 static void read_points(const graph_compute *c, const passes *p, int i, uint32_t from, const tir_expr *axis,
                         graph_complex *x) {
@@ -121,7 +113,7 @@ static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from
         re[r] = y[r].re;
         im[r] = y[r].im ? y[r].im : tir_float(pool, dtype, 0);
     }
-    tir_expr value[2] = {choose(pool, k, (int)p->radix[i], re), choose(pool, k, (int)p->radix[i], im)};
+    tir_expr value[2] = {tir_pick(pool, k, (int)p->radix[i], re), tir_pick(pool, k, (int)p->radix[i], im)};
     if (!last) {
         tir_expr turned[2], factor[2];
         index[1] = tir_add(pool, tir_index(pool, p->twiddle[i]),
@@ -139,7 +131,7 @@ static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from
         tir_expr scale = tir_float(pool, dtype, 1.0 / (double)p->points);
         for (int q = 0; q < 2; q++) value[q] = tir_mul(pool, value[q], scale);
     }
-    return tir_stage_value(c->region, stage, choose(pool, axis[part_at], 2, value), 0, 0);
+    return tir_stage_value(c->region, stage, tir_pick(pool, axis[part_at], 2, value), 0, 0);
 }
 
 static void compute_fft(graph_compute *c) {

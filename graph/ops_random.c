@@ -95,10 +95,7 @@ static tir_expr element_bits(graph_compute *c, const tir_expr *axis) {
             word[i] = tir_or(
                 pool, tir_cast(pool, DLC_U64, counter[2 * i]),
                 tir_binary(pool, TIR_SHL, tir_cast(pool, DLC_U64, counter[2 * i + 1]), tir_int(pool, DLC_U64, 32)));
-    tir_expr chosen = word[wide ? 1 : 3];
-    for (int i = wide ? 0 : 2; i >= 0; i--)
-        chosen = tir_select(pool, tir_eq(pool, place, tir_index(pool, i)), word[i], chosen);
-    return tir_bitcast(pool, (tir_dtype)shape->dtype, chosen);
+    return tir_bitcast(pool, (tir_dtype)shape->dtype, tir_pick(pool, place, wide ? 2 : 4, word));
 }
 
 static void compute_bits(graph_compute *c) {

@@ -60,9 +60,8 @@ static void compute_complex(graph_compute *c) {
     tir_expr axis[DLC_MAX_RANK];
     const graph_shape *y = &c->result_shape[0];
     tir_stage *stage = open_parts(c, y->rank, y->dim, true, axis);
-    tir_expr real = graph_operand_load(c, 0, axis), imag = graph_operand_load(c, 1, axis);
-    tir_expr first = tir_eq(c->pool, axis[y->rank], tir_index(c->pool, 0));
-    c->result[0] = tir_stage_value(c->region, stage, tir_select(c->pool, first, real, imag), 0, 0);
+    const tir_expr part[2] = {graph_operand_load(c, 0, axis), graph_operand_load(c, 1, axis)};
+    c->result[0] = tir_stage_value(c->region, stage, tir_pick(c->pool, axis[y->rank], 2, part), 0, 0);
 }
 
 static void compute_part(graph_compute *c, int part) {
@@ -138,12 +137,10 @@ static tir_expr unpacked(graph_compute *c, const tir_expr *axis) {
     tir_expr at = tir_index(pool, 0), count = tir_index(pool, each);
     for (int i = 0; i < y->rank; i++) at = tir_add(pool, tir_mul(pool, at, y->dim[i]), axis[i]);
     tir_expr byte_at = tir_div(pool, at, count), place = tir_rem(pool, at, count);
-    tir_expr byte = tir_cast(pool, to, graph_operand_load(c, 0, &byte_at)), high = byte;
-    for (int k = each - 2; k >= 0; k--) {
-        tir_expr shifted = tir_binary(pool, TIR_SHL, byte, tir_int(pool, to, 8 - bits * (k + 1)));
-        high = tir_select(pool, tir_eq(pool, place, tir_index(pool, k)), shifted, high);
-    }
-    return tir_binary(pool, TIR_SHR, high, tir_int(pool, to, 8 - bits));
+    const tir_expr byte = tir_cast(pool, to, graph_operand_load(c, 0, &byte_at));
+    tir_expr high[8];
+    for (int k = 0; k < each; k++) high[k] = tir_binary(pool, TIR_SHL, byte, tir_int(pool, to, 8 - bits * (k + 1)));
+    return tir_binary(pool, TIR_SHR, tir_pick(pool, place, each, high), tir_int(pool, to, 8 - bits));
 }
 
 static void compute_unpack(graph_compute *c) {

@@ -154,14 +154,6 @@ static void output_row(const row_pool *r, int tile, const tir_expr *x, tir_expr 
     out[3] = tir_add(p, times(r, 8, difference2, difference), x[5]);
 }
 
-/* values[position] of `count` values. */
-static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_expr *values) {
-    tir_expr chosen = values[count - 1];
-    for (int i = count - 2; i >= 0; i--)
-        chosen = tir_select(pool, tir_eq(pool, position, tir_index(pool, i)), values[i], chosen);
-    return chosen;
-}
-
 /* ---- compute definitions */
 
 /* Where a tile is: its batch element, and its number along each dimension. */
@@ -232,7 +224,7 @@ static uint32_t compute_first_input(graph_compute *c) {
         load[i] = padded_element(c, index);
     }
     input_row(&r, tile, load, value);
-    return tir_stage_value(c->region, stage, choose(pool, axis[0], tile + 2, value), 0, 0);
+    return tir_stage_value(c->region, stage, tir_pick(pool, axis[0], tile + 2, value), 0, 0);
 }
 
 /* For signals the first map is the result; for images a second map transforms along the second dimension: [a, b, tile, c]. */
@@ -253,7 +245,7 @@ static void compute_winograd_input(graph_compute *c) {
     for (int i = 0; i < tile + 2; i++)
         load[i] = tir_region_load(c->region, rows, (tir_expr[]){axis[0], axis[2], tir_index(pool, i), axis[3]});
     input_row(&r, tile, load, value);
-    c->result[0] = tir_stage_value(c->region, stage, choose(pool, axis[1], tile + 2, value), 0, 0);
+    c->result[0] = tir_stage_value(c->region, stage, tir_pick(pool, axis[1], tile + 2, value), 0, 0);
 }
 
 /* Position in its tile of the element at `index`. */
@@ -290,7 +282,7 @@ static uint32_t compute_first_output(graph_compute *c) {
     for (int i = 0; i < tile + 2; i++)
         load[i] = graph_operand_load(c, 0, (tir_expr[]){tir_index(pool, i), axis[1], axis[2], axis[3]});
     output_row(&r, tile, load, value);
-    return tir_stage_value(c->region, stage, choose(pool, axis[0], tile, value), 0, 0);
+    return tir_stage_value(c->region, stage, tir_pick(pool, axis[0], tile, value), 0, 0);
 }
 
 /* The map that transforms along the last dimension, at the positions of the result [n, c, ...]. */
@@ -313,7 +305,7 @@ static void compute_winograd_output(graph_compute *c) {
                       : graph_operand_load(c, 0, (tir_expr[]){point, number, axis[1]});
     }
     output_row(&r, tile, load, value);
-    c->result[0] = tir_stage_value(c->region, stage, choose(pool, position_of(c, axis[2 + last]), tile, value), 0, 0);
+    c->result[0] = tir_stage_value(c->region, stage, tir_pick(pool, position_of(c, axis[2 + last]), tile, value), 0, 0);
 }
 
 /* ---- references: the matrices of the paper */

@@ -389,6 +389,7 @@ uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const u
     char class_ = class_of(operand_dtype);
     switch (op) {
     case TIR_SELECT: return operands[0] ? operands[1] : operands[2];
+    case TIR_PICK: return operands[operands[0] < (uint64_t)count - 1 ? 1 + operands[0] : (uint64_t)count - 1];
     case TIR_CAST: return tir_arith_cast(result, operand_dtype, operands[0]);
     case TIR_BITCAST: return tir_arith_cast(result, result, operands[0]);
     case TIR_DOT2_BF16: return dot2_bf16(operands);

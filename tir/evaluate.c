@@ -107,7 +107,7 @@ static uint64_t evaluate_load(evaluation *ev, const tir_node *node, const uint64
 }
 
 static uint64_t evaluate_code(evaluation *ev, const expression *code, const uint64_t *acc, int32_t fold) {
-    enum { OPERANDS_MAX = DLC_MAX_RANK + 2 };
+    enum { OPERANDS_MAX = 64 };
     const uint32_t base = ev->stack.count;
     lib_vec_reserve(ev->arena, &ev->stack, code->count);
     ev->stack.count += code->count;
@@ -123,7 +123,7 @@ static uint64_t evaluate_code(evaluation *ev, const expression *code, const uint
         case TIR_ACC: value = acc[node->bits]; break;
         case TIR_LOAD: value = evaluate_load(ev, node, operands, fold); break;
         default: {
-            tir_expr typed = tir_operand(ev->pool, code->nodes[i], node->op == TIR_SELECT);
+            tir_expr typed = tir_operand(ev->pool, code->nodes[i], tir_first_value((tir_op)node->op));
             value = tir_arith((tir_op)node->op, node->dtype, tir_dtype_of(ev->pool, typed), operands, node->count,
                               ev->rounding.has_fma);
         }

@@ -163,7 +163,7 @@ static bool operands_agree(const tir_pool *pool, tir_op op, tir_dtype dtype, int
         if (!operands[i] || operands[i] >= pool->nodes.count) return false;
     if (op == TIR_CAST || op == TIR_BITCAST) return true;
     if (tir_ops[op].flags & TIR_DOT) return tir_dtype_of(pool, operands[0]) == dtype;
-    int first = op == TIR_SELECT;
+    const int first = tir_first_value(op);
     if (first && tir_dtype_of(pool, operands[0]) != DLC_BOOL) return false;
     tir_dtype operand = tir_dtype_of(pool, operands[first]);
     for (int i = first + 1; i < count; i++)
@@ -187,6 +187,32 @@ tir_expr tir_binary(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
 
 tir_expr tir_select(tir_pool *pool, tir_expr condition, tir_expr a, tir_expr b) {
     return tir_make(pool, TIR_SELECT, tir_dtype_of(pool, a), 3, (tir_expr[]){condition, a, b});
+}
+
+tir_expr tir_pick(tir_pool *pool, tir_expr position, int count, const tir_expr *values) {
+    tir_expr operands[UINT8_MAX];
+    const tir_dtype dtype = count ? tir_dtype_of(pool, values[0]) : TIR_INDEX;
+    int64_t at;
+    bool agree = tir_dtype_of(pool, position) == TIR_INDEX && dtype != TIR_INDEX && count < UINT8_MAX, same = true;
+    operands[0] = position;
+    for (int i = 0; i < count && agree; i++) {
+        operands[1 + i] = values[i];
+        agree = tir_dtype_of(pool, values[i]) == dtype;
+        same = same && values[i] == values[0];
+    }
+    if (!agree) bad_operands(pool, TIR_PICK, dtype, count < 9 ? count : 9, values);
+    if (same) return values[0];
+    if (tir_is_const(pool, position, &at)) return values[at >= 0 && at < count ? at : count - 1];
+    return tir_intern(pool, TIR_PICK, dtype, 0, false, count + 1, operands);
+}
+
+tir_expr tir_pick_by_selects(tir_pool *pool, tir_expr pick) {
+    const int last = tir_get(pool, pick)->count - 1;
+    const tir_expr position = tir_operand(pool, pick, 0);
+    tir_expr chosen = tir_operand(pool, pick, last);
+    for (int i = last - 1; i >= 1; i--)
+        chosen = tir_select(pool, tir_eq(pool, position, tir_index(pool, i - 1)), tir_operand(pool, pick, i), chosen);
+    return chosen;
 }
 
 tir_expr tir_muladd(tir_pool *pool, tir_expr a, tir_expr b, tir_expr c) {

@@ -92,7 +92,8 @@ typedef uint8_t tir_dtype;
     X(TIR_BITCAST, "bitcast", 1, 0, "same bits, dtypes of equal width")                                               \
     X(TIR_DOT2_BF16, "dot2_bf16", 5, TIR_DOT, "a0*b0 + (a1*b1 + acc), all fused, denormals are 0")                    \
     X(TIR_DOT2_I16, "dot2_i16", 5, TIR_DOT, "acc + a0*b0 + a1*b1, i32 wraps")                                         \
-    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, TIR_DOT, "acc + a0*b0 + ... + a3*b3, i32 wraps")
+    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, TIR_DOT, "acc + a0*b0 + ... + a3*b3, i32 wraps")                                 \
+    X(TIR_PICK, "pick", -1, 0, "position, values: the value at the position, an index; elsewhere the last; stages only")
 
 typedef enum tir_op {
 #define X(id, text, arity, flags, meaning) id,
@@ -192,6 +193,10 @@ static inline tir_dtype tir_dtype_of(const tir_pool *pool, tir_expr e) {
 static inline tir_expr tir_operand(const tir_pool *pool, tir_expr e, int i) {
     return pool->operands.data[pool->nodes.data[e].first + (uint32_t)i];
 }
+/* The number of the first operand that is a value: those of a select and a pick follow what chooses among them. */
+static inline int tir_first_value(tir_op op) {
+    return op == TIR_SELECT || op == TIR_PICK;
+}
 const char *tir_dtype_name(tir_dtype dtype); /* "index" for TIR_INDEX */
 
 /* ---- leaves */
@@ -212,10 +217,15 @@ tir_expr tir_other(tir_pool *pool, tir_dtype dtype, int component);
 
 /* ---- operators; operand dtypes must agree (else DLC_INTERNAL is raised) */
 tir_expr tir_make(tir_pool *pool, tir_op op, tir_dtype dtype, int count,
-                  const tir_expr *operands); /* any op but leaves, LOAD */
+                  const tir_expr *operands); /* any op but leaves, LOAD, PICK */
 tir_expr tir_unary(tir_pool *pool, tir_op op, tir_expr a);
 tir_expr tir_binary(tir_pool *pool, tir_op op, tir_expr a, tir_expr b); /* comparisons give bool */
 tir_expr tir_select(tir_pool *pool, tir_expr condition, tir_expr a, tir_expr b);
+/* values[position] of `count` >= 1 values of one dtype other than TIR_INDEX; if there is none, the last one. Values that an axis enumerates
+ * (the results of a small transform) are written so: a schedule that unrolls the axis leaves each value alone. */
+tir_expr tir_pick(tir_pool *pool, tir_expr position, int count, const tir_expr *values);
+/* The same node, a PICK, as a chain of selects. */
+tir_expr tir_pick_by_selects(tir_pool *pool, tir_expr pick);
 tir_expr tir_muladd(tir_pool *pool, tir_expr a, tir_expr b, tir_expr c);
 tir_expr tir_cast(tir_pool *pool, tir_dtype to, tir_expr a); /* to the same dtype: a itself */
 tir_expr tir_bitcast(tir_pool *pool, tir_dtype to, tir_expr a);

@@ -43,6 +43,11 @@ static tir_dtype later_operand(tir_op op, tir_dtype first) {
     return tir_ops[op].flags & TIR_DOT ? UNKNOWN : first;
 }
 
+/* The dtype of the operand before the values: a select's condition, a pick's position. */
+static tir_dtype chooser_dtype(tir_op op) {
+    return op == TIR_SELECT ? (tir_dtype)DLC_BOOL : TIR_INDEX;
+}
+
 /* ---- printing */
 
 typedef struct piece {
@@ -146,11 +151,11 @@ static void print_load(printer *p, const tir_node *node, tir_expr e) {
 static void print_call(printer *p, const tir_node *node, tir_expr e, tir_dtype want) {
     tir_op op = (tir_op)node->op;
     bool converts = op == TIR_CAST || op == TIR_BITCAST;
-    int first = op == TIR_SELECT;
+    const int first = tir_first_value(op);
     tir_dtype later = later_operand(op, tir_dtype_of(p->pool, tir_operand(p->pool, e, first)));
     say(p, ")");
     for (int i = node->count - 1; i >= 0; i--) {
-        tir_dtype known = i < first ? (tir_dtype)DLC_BOOL : i > first ? later : converts ? UNKNOWN : want;
+        tir_dtype known = i < first ? chooser_dtype(op) : i > first ? later : converts ? UNKNOWN : want;
         show(p, tir_operand(p->pool, e, i), known, 0);
         if (i) say(p, ", ");
     }
@@ -335,23 +340,28 @@ static operand parse_call(parser *p, const char *name, tir_dtype want) {
     while (found < TIR_OP_COUNT && strcmp(tir_ops[found].text, name) != 0) found++;
     tir_op op = (tir_op)found;
     if (op == TIR_ACC || op == TIR_OTHER) return parse_state(p, op);
-    if (op == TIR_OP_COUNT || tir_ops[op].arity <= 0) {
+    if (op == TIR_OP_COUNT || (tir_ops[op].arity <= 0 && op != TIR_PICK)) {
         lib_nearest nearest = lib_nearest_to(name);
         for (int i = 0; i < TIR_OP_COUNT; i++)
             if (tir_ops[i].arity > 0) lib_nearest_try(&nearest, tir_ops[i].text, strlen(tir_ops[i].text));
         lib_lexer_raise(p->lexer, "unknown function '%s'%s", name, lib_nearest_hint(&nearest));
     }
     tir_expr operands[UINT8_MAX];
-    int first = op == TIR_SELECT;
+    const int first = tir_first_value(op);
+    int count = 0;
     tir_dtype expected = (tir_ops[op].flags & TIR_COMPARES) ? UNKNOWN : want;
-    for (int i = 0; i < tir_ops[op].arity; i++) {
-        if (i) lib_lexer_expect(p->lexer, ",");
-        operands[i] = parse_settled(p, i < first ? (tir_dtype)DLC_BOOL : expected);
-        if (i >= first) expected = later_operand(op, tir_dtype_of(p->pool, operands[first]));
+    for (; op == TIR_PICK ? count < 2 || lib_lexer_is(p->lexer, ",") : count < tir_ops[op].arity; count++) {
+        if (count == UINT8_MAX) lib_lexer_raise(p->lexer, "%s of more than %d values", name, UINT8_MAX - 1);
+        if (count) lib_lexer_expect(p->lexer, ",");
+        operands[count] = parse_settled(p, count < first ? chooser_dtype(op) : expected);
+        if (count >= first) expected = later_operand(op, tir_dtype_of(p->pool, operands[first]));
     }
     lib_lexer_expect(p->lexer, ")");
+    if (op == TIR_PICK && tir_dtype_of(p->pool, operands[first]) == TIR_INDEX)
+        lib_lexer_raise(p->lexer, "%s is of values, not of indices", name);
+    if (op == TIR_PICK) return (operand){.e = tir_pick(p->pool, operands[0], count - 1, operands + 1)};
     tir_dtype dtype = (tir_ops[op].flags & TIR_COMPARES) ? (tir_dtype)DLC_BOOL : tir_dtype_of(p->pool, operands[first]);
-    return (operand){.e = tir_make(p->pool, op, dtype, tir_ops[op].arity, operands)};
+    return (operand){.e = tir_make(p->pool, op, dtype, count, operands)};
 }
 
 static operand parse_named(parser *p, tir_dtype want) {

@@ -6,7 +6,7 @@
  *   L4  a variable's declared range holds what it is bound to
  *   L5  bounds and indices are index, conditions and guards bool, stored values of the buffer's dtype
  *   L6  loads and stores name existing buffers, with their rank and dtype
- *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma
+ *   L7  arithmetic is legal: no muladd, pick, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma
  *       where the machine has it
  *   L8  unroll and vec loops have constant extents; vec loops are not nested; loop bounds and conditions of
  *       inner unroll loops do not depend on its variable
@@ -131,7 +131,8 @@ static bool takes_narrow(tir_op op) {
 }
 
 static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
-    require(v, node->op != TIR_MULADD && node->op != TIR_ACC && node->op != TIR_OTHER, "L7: operator of stages");
+    require(v, node->op != TIR_MULADD && node->op != TIR_PICK && node->op != TIR_ACC && node->op != TIR_OTHER,
+            "L7: operator of stages");
     if (tir_ops[node->op].flags & TIR_LEAF || node->op == TIR_LOAD) return;
     require(v, !(tir_ops[node->op].flags & TIR_MATH) || node->dtype == DLC_F64, "L7: transcendental not of f64");
     require(v, node->op != TIR_FMA || !v->machine || v->machine->fma, "L7: the machine has no fma");

@@ -271,6 +271,7 @@ static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr 
             if (stage->axis[a].var == e) return tir_axis_value(&l->state, t->stage, a);
         return rebuilt;
     }
+    case TIR_PICK: return tir_pick_by_selects(pool, rebuilt);
     case TIR_ACC: return t->acc[node.bits];
     case TIR_OTHER: return t->acc[TIR_MAX_STATE + node.bits];
     case TIR_LOAD: {

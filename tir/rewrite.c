@@ -122,6 +122,7 @@ static void walk_close_scratch(const walk *w, const walk_storage *storage, tir_p
 /* ---- rewriting: results reuse the stack's storage, one per node of the order */
 
 static tir_expr rebuild(tir_pool *pool, const tir_node *node, const tir_expr *operands) {
+    if (node->op == TIR_PICK) return tir_pick(pool, operands[0], node->count - 1, operands + 1);
     if (node->op != TIR_LOAD) return tir_make(pool, (tir_op)node->op, node->dtype, node->count, operands);
     int rank = node->guarded ? node->count - 2 : node->count;
     tir_expr guard = node->guarded ? operands[rank] : 0, other = node->guarded ? operands[rank + 1] : 0;
@@ -256,7 +257,7 @@ static uint64_t evaluate_node(const tir_pool *pool, const tir_node *node, tir_ex
     case TIR_LOAD: return evaluate_load(node, operands, evaluator);
     default: break;
     }
-    tir_dtype operand = tir_dtype_of(pool, tir_operand(pool, e, node->op == TIR_SELECT));
+    tir_dtype operand = tir_dtype_of(pool, tir_operand(pool, e, tir_first_value((tir_op)node->op)));
     bool narrow = operand < DLC_DTYPE_COUNT && operand != DLC_F64 && lib_dtype_is_float((dlc_dtype)operand);
     if ((tir_ops[node->op].flags & TIR_MATH) && narrow)
         return evaluate_expansion(pool, (tir_op)node->op, operand, operands, node->count, evaluator->has_fma);

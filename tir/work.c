@@ -44,6 +44,7 @@ static tir_expr count_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     case TIR_ACC:
     case TIR_OTHER:
     case TIR_SELECT:
+    case TIR_PICK:
     case TIR_CAST:
     case TIR_BITCAST: break;
     case TIR_MULADD:

@@ -359,7 +359,7 @@ void rules_prepare_panels(rules *r, const char *stage, const char *copy);
 const char *rules_panels_of(const rules *r, const char *stage);
 void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
 void rules_prepare_enumerated_tile(rules *r, int stage);
-/* Bit a: the values of the map depend on the position along axis a as such. */
+/* Bit a: the position along axis a picks the values of the map (TIR_PICK). */
 uint32_t rules_positions(const rules *r, int stage);
 /* Would the positions no longer be an axis if the map were inlined? (rules_enumerated_rows.c) */
 bool rules_loses_positions(rules *r, int stage);

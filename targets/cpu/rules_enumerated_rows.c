@@ -1,6 +1,6 @@
-/* Passes over rows (butterflies of a Fourier transform): maps whose value depends, by comparisons, on the position along an axis, and each
- * of which reads whole rows of the map before it along other axes. The passes run one after the other on each row, in scratch of a task.
- * Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The emitter
+/* Passes over rows (butterflies of a Fourier transform): maps with axes whose points have values of their own (TIR_PICK), and each of which
+ * reads whole rows of the map before it along other axes. The passes run one after the other on each row, in scratch of a task. Each pass
+ * has vectors along its own most contiguous axis; its positions are unrolled, so that of each pick one value is left. The emitter
  * transposes stores across a pass' vectors in registers. */
 #include "targets/cpu/rules.h"
 
@@ -10,16 +10,14 @@ enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
 
 typedef struct enumeration {
     const tir_stage *stage;
-    /* by axis: number of comparisons of its position with different constants */
-    int asked[TIR_MAX_AXES];
+    /* bit mask of the axes whose position picks a value */
+    uint32_t axes;
 } enumeration;
 
-static tir_expr meet_comparison(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+static tir_expr meet_pick(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     enumeration *found = user;
-    int64_t number;
-    if (tir_op_of(pool, e) != TIR_EQ || !tir_is_const(pool, tir_operand(pool, e, 1), &number)) return rebuilt;
-    for (int a = 0; a < found->stage->space; a++)
-        found->asked[a] += tir_operand(pool, e, 0) == found->stage->axis[a].var; /* shared nodes are visited once */
+    for (int a = 0; a < found->stage->space && tir_op_of(pool, e) == TIR_PICK; a++)
+        if (tir_operand(pool, e, 0) == found->stage->axis[a].var) found->axes |= 1u << a;
     return rebuilt;
 }
 
@@ -28,10 +26,10 @@ uint32_t rules_positions(const rules *r, int s) {
     enumeration found = {.stage = &copy};
     uint32_t set = 0;
     if (copy.kind != TIR_MAP) return 0;
-    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_comparison, &found);
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_pick, &found);
     for (int a = 0; a < copy.space; a++) {
-        int64_t extent = rules_extent(r, &copy.axis[a]);
-        if (extent >= 2 && extent <= POSITIONS_MOST && 2 * found.asked[a] >= extent) set |= 1u << a;
+        const int64_t extent = rules_extent(r, &copy.axis[a]);
+        if (found.axes >> a & 1 && extent >= 2 && extent <= POSITIONS_MOST) set |= 1u << a;
     }
     return set;
 }

@@ -1,7 +1,7 @@
-/* Groups of maps whose values depend on the position in a small tile, selected by comparisons (the linear transforms of Winograd's
- * convolutions): the positions of a tile are unrolled (axes of positions, or axes split by the tile), so that the comparisons fold away
- * and only the arithmetic of each position remains. Vectors run along the axis that is contiguous in most operands; an operand that is
- * not contiguous there is first copied with that axis last, because it is read several times. */
+/* Groups of maps with values of their own at each position in a small tile (TIR_PICK: the linear transforms of Winograd's convolutions): the
+ * positions of a tile are unrolled (axes of positions, or axes split by the tile), so that of each pick one value is left. Vectors run along
+ * the axis that is contiguous in most operands; an operand that is not contiguous there is first copied with that axis last, because it is
+ * read several times. */
 #include "targets/cpu/rules.h"
 
 enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
@@ -9,9 +9,9 @@ enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
 typedef struct positions {
     /* by axis: positions in a tile; 0: no such axis */
     int64_t period[TIR_MAX_AXES];
-    /* a comparison of the position selects the value */
-    bool compared[TIR_MAX_AXES];
-    /* some axis is compared */
+    /* the position picks a value */
+    bool picks[TIR_MAX_AXES];
+    /* some axis picks */
     bool any;
 } positions;
 
@@ -32,20 +32,16 @@ static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int
 
 static tir_expr meet_position(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     position_search *search = user;
-    const tir_node node = *tir_get(pool, e);
-    int64_t divisor = 0, extent, number;
-    int axis = -1;
-    bool compares = node.op == TIR_EQ && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX;
-    if (compares && tir_is_const(pool, tir_operand(pool, e, 1), &number))
-        axis = axis_of(pool, search->stage, tir_operand(pool, e, 0), &divisor);
-    else if (node.op == TIR_REM)
-        axis = axis_of(pool, search->stage, e, &divisor);
+    const tir_op op = tir_op_of(pool, e);
+    int64_t divisor = 0, extent;
+    if (op != TIR_PICK && op != TIR_REM) return rebuilt;
+    const int axis = axis_of(pool, search->stage, op == TIR_PICK ? tir_operand(pool, e, 0) : e, &divisor);
     if (axis < 0 || !tir_is_const(pool, search->stage->axis[axis].extent, &extent)) return rebuilt;
-    int64_t period = divisor ? divisor : extent;
+    const int64_t period = divisor ? divisor : extent;
     if (period > MOST_POSITIONS) return rebuilt;
     search->found->period[axis] = period;
-    search->found->compared[axis] = search->found->compared[axis] || compares;
-    search->found->any = search->found->any || compares;
+    search->found->picks[axis] = search->found->picks[axis] || op == TIR_PICK;
+    search->found->any = search->found->any || op == TIR_PICK;
     return rebuilt;
 }
 
@@ -122,7 +118,7 @@ static bool find_group(rules *r, int root, tile_group *g) {
         told = told || own.any;
         for (int a = 0; a < member->space; a++) { /* the root's axis has the same positions */
             int label = r->group[g->members[i]].label[a];
-            if (label >= 0 && own.compared[a]) g->of_root.period[label] = own.period[a];
+            if (label >= 0 && own.picks[a]) g->of_root.period[label] = own.period[a];
         }
     }
     for (int i = 0; i < g->count; i++) told = told && follows_root(g, g->members[i]);
@@ -194,7 +190,7 @@ static void attach_member(tile_group *g, int s, const char *loop) {
     lib_text_init(&order, r->arena);
     for (int round = 0; round < 2; round++)
         for (int a = 0; a < stage->space; a++)
-            if (a != v && own.compared[a] == (round == 1)) lib_text_format(&order, " %s", stage->axis[a].name);
+            if (a != v && own.picks[a] == (round == 1)) lib_text_format(&order, " %s", stage->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s %s", stage->name, order.data ? order.data : "", stage->axis[v].name);
     tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
     for (int a = 0; a < stage->space; a++) {

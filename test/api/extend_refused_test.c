@@ -89,6 +89,8 @@ static void test_refused_operators(void **state) {
         {{.name = "a", .operands = "x", .expression = "z[i] = x[i];\n  y[i] = z[i] + 1 + true"}, "a:2:"},
         {{.name = "a", .operands = "x", .expression = "y[i] = acc(0):f32 + x[i]"},
          "acc is no function of tensor expressions"},
+        {{.name = "a", .operands = "x", .expression = "y[i] = pick(i, x[i], 0)"},
+         "pick is no function of tensor expressions"},
         {{.name = "a", .operands = "x", .dtypes = "i32", .expression = "y[i] = sqrt(x[i])"},
          "sqrt is of floating-point numbers, not of i32"},
         {{.name = "a", .operands = "x", .dtypes = "f32", .expression = "y[i] = xor(x[i], x[i])"}, "xor is of integers"},

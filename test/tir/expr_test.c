@@ -207,6 +207,10 @@ static void value_rules(void **unused) {
         {"b || not(b)", "true"},
         {"select(not(b), f, g)", "select(b, g, f)"},
         {"select(b, true, false)", "b"},
+        {"pick(1, f, g)", "g"},
+        {"pick(2, f, g)", "g"},
+        {"pick(-1, f, g)", "g"},
+        {"pick(i, f, f, f)", "f"},
         {"b == false", "not(b)"},
         {"cast.f32(cast.f64(f))", "f"},
         {"cast.i32(cast.i64(x))", "x"},
@@ -398,6 +402,7 @@ static void text_round_trip(void **unused) {
     static const char *const rows[] = {
         "i*4 + j - k*3 - 7",
         "select(i < j, t[i], t[j where k < n && 0 < k + 1 else -0.0])",
+        "pick(i%3, x + 1, 7, y)",
         "dot2_bf16(f, cast.bf16(f), cast.bf16(g), 1:bf16, cast.bf16(f))",
         "shl(x, 3) + mulhi(cast.u32(x), -1)*2",
         "pow(f, 2) + atan2(f, g) + fma(f, g, 1e-30)",
@@ -465,6 +470,10 @@ static void bad_text(void **unused) {
     refuse("t[f]", "expected an expression of dtype index, not f32");
     refuse("u[i]", "expected");
     refuse("select(i, f, g)", "dtype bool");
+    refuse("pick(f, f, g)", "expected an expression of dtype index, not f32");
+    refuse("pick(i, f, x)", "f32");
+    refuse("pick(i, i, k)", "pick is of values, not of indices");
+    refuse("pick(i)", "expected ','");
     refuse("1.5 + i", "no fraction");
     refuse("i/0", "division of an index by 0");
     refuse("i%-2", "division of an index by -2");

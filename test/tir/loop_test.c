@@ -202,6 +202,7 @@ static const mistake verify_mistakes[] = {
     {IN_TASK("for i in 0..16 vec { y[0] = max(x[i], y[0]) y[0] = max(y[0], x[i + 1]) y[1] = min(y[1], x[i]) }"), ""},
     {IN_TASK("for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = x[j] } }"), ""},
     {IN_TASK("y[0] = muladd(x[0], x[1], x[2])"), "L7"},
+    {IN_TASK("y[0] = pick(p, x[0], x[1])"), "L7"},
     {IN_TASK("y[0] = exp(x[0])"), "L7"},
     {IN_TASK("h[0] = h[1] + h[2]"), "L7"},
     {IN_TASK("for i in 0 .. m unroll { y[i] = x[i] }"), "L8: extent"},

@@ -95,6 +95,12 @@ static const lower_case cases[] = {
      " order Y: cb h wo wi cv\n par Y.cb Y.h\n at O Y.wo\n store O reg\n split O.ci 4 -> cib civ mask\n"
      " order O: cib kh kw civ h w co\n clip O.kh\n clip O.kw\n vec O.co Y.cv\n unroll O.w O.kw Y.wi\n",
      1e-6},
+    {"values picked by a position, of which there are fewer, plain loops",
+     "region r\ninput x f32[5, 9]\nmap y f32 (i: 5, j: 9) = pick(i, x[i, j], x[4, j] * 2:f32, 3:f32)\noutput y\n", "",
+     0},
+    {"values picked by the position in a tile, unrolled",
+     "region r\ninput x f32[12]\nmap y f32 (i: 12) = pick(i%3, x[i], x[i] * 2:f32, -x[i])\noutput y\n",
+     "loops:\n split y.i 3 -> o v mask\n par y.o\n unroll y.v\n", 0},
     {"a sum that begins with a value",
      "region r\ninput x f32[7, 9]\ninput y f32[7]\n"
      "reduce s f32 (i: 7 | j: 9) init 0:f32 where j <= i + 1 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
