@@ -386,10 +386,12 @@ static void set_range(const graph_bound_node *b, const sampling *s, graph_bound 
     if (low >= 0) reach_infinity(b, s, low, false, y), reach_infinity(b, s, high, true, y);
 }
 
+/* Are all values of all operands among the sampled points? Beyond 2^53 the ends of a range are rounded, and it has more values. */
 static bool is_enumerated(const graph_bound_node *b, const sampling *s) {
     for (int i = 0; i < b->inputs; i++) {
         const graph_bound range = finite_range(b, i);
-        if (lib_dtype_is_float(graph_bound_shape(b, i)->dtype) || s->point[i].count != range.high - range.low + 1)
+        if (lib_dtype_is_float(graph_bound_shape(b, i)->dtype) || graph_bound_magnitude(&range) > 0x1p53 ||
+            s->point[i].count != range.high - range.low + 1)
             return false;
     }
     return true;
