@@ -510,7 +510,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
-    const fuse_join made = {producer, user, from->kind, to->kind};
+    const fuse_join made = {producer, user, from->kind, to->kind, false};
     lib_vec_push(f->arena, &f->joins, made);
     bool heavier = from->kind > to->kind;
     if (heavier) to->kind = from->kind;
@@ -597,6 +597,42 @@ static void try_attention(fuser *f, uint32_t index) {
     }
 }
 
+/* Is the value, written by one kernel and read by the next, much of the last-level cache? */
+static bool leaves_cache(const fuser *f, graph_id value) {
+    enum { L3_DEFAULT = 32 << 20, PART = 4 };
+    const double bytes = bytes_of(f->g, value), l3 = f->machine->l3 > 0 ? (double)f->machine->l3 : L3_DEFAULT;
+    return bytes >= l3 / PART;
+}
+
+/* Is the node a contraction of operands of known sizes? */
+static bool is_known_contraction(const fuser *f, uint32_t index) {
+    const graph_node *node = &f->g->nodes.data[index];
+    bool known = node->op->structure == GRAPH_CONTRACTS;
+    for (int i = 0; i < node->inputs && known; i++) known = isfinite(bytes_of(f->g, node->input[i]));
+    return known;
+}
+
+/* If node `index` is a contraction that sums over the rows of another one's result, a large value that nothing else reads (layers of a
+ * perceptron on many rows): joins the two, so that a block of rows passes through all layers. Such a join is in doubt. */
+static void try_layers(fuser *f, uint32_t index) {
+    const graph_node *node = &f->g->nodes.data[index];
+    if (!f->machine || !f->costs || !is_known_contraction(f, index)) return;
+    for (uint32_t i = f->edges_begin[index]; i < f->edges_begin[index + 1]; i++) {
+        const fuse_edge *e = &f->edges.data[i];
+        const uint32_t c = f->cluster_of[index], p = f->cluster_of[e->producer];
+        const fuse_cluster *from = &f->clusters.data[p];
+        if (p == c || from->kind != CLUSTER_HEAVY || !e->direct || !leaves_cache(f, e->value)) continue;
+        if (!is_known_contraction(f, from->heavy)) continue;
+        if (!graph_fuse_same_dims(graph_shape_of(f->g, e->value), &from->domain) || from->domain.rank < 2) continue;
+        if (!contracts_over(f->g, node, e->operand, 1u << (from->domain.rank - 1))) continue;
+        if (from->nodes.count + f->clusters.data[c].nodes.count > CLUSTER_NODES_MAX) continue;
+        if (is_read_elsewhere(f, p, c, NULL) || path_around(f, p, c, c)) continue;
+        graph_fuse_join(f, e->producer, index);
+        f->joins.data[f->joins.count - 1].layers = true;
+        return;
+    }
+}
+
 /* Joins clusters that the node reads to the node's: row chains, heavy ones and attention (pass 0) before maps and moves, which adapt
  * to their reader. Later operands first, since an earlier one may also be read through them. */
 static void join_producers(fuser *f, uint32_t index) {
@@ -621,6 +657,7 @@ static void form_clusters(fuser *f) {
         lib_vec_push(f->arena, &f->clusters, c);
         if (c.kind == CLUSTER_ALONE) continue;
         try_attention(f, i);
+        try_layers(f, i);
         join_producers(f, i);
     }
 }
@@ -713,7 +750,7 @@ static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
             from->nodes.data[kept++] = index;
             continue;
         }
-        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind};
+        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind, false};
         f->cluster_of[index] = c;
         lib_vec_push(f->arena, &f->joins, made);
         lib_vec_push(f->arena, &to->nodes, index);

@@ -268,8 +268,15 @@ static double most_bytes(const graph *g, graph_id value) {
     return bytes;
 }
 
+/* Is the value at this place in `nodes` what a layer hands to the next one? */
+static bool is_layer(const doubts *d, uint32_t place) {
+    for (uint32_t j = 0; j < d->tree.count; j++)
+        if (d->tree.data[j].layers && d->tree.data[j].producer == place) return true;
+    return false;
+}
+
 /* Do the parts store many times more bytes for each other than the whole reads and writes? Attention scores grow quadratically
- * with the sequence length and may not fit in memory though the operands do. */
+ * with the sequence length and may not fit in memory though the operands do. Layers grow with the rows, as these do. */
 static bool needs_much_memory(const doubts *d) {
     const double times = 2;
     const fuser *f = d->f;
@@ -283,7 +290,7 @@ static bool needs_much_memory(const doubts *d) {
             uint32_t user = place_of(d, f->edges.data[f->users[index].data[k]].user);
             crosses = user != UINT32_MAX && d->part[user] != d->part[i];
         }
-        if (crosses) between += most_bytes(f->g, f->g->nodes.data[index].first);
+        if (crosses && !is_layer(d, i)) between += most_bytes(f->g, f->g->nodes.data[index].first);
     }
     return between > times * around;
 }

@@ -41,6 +41,8 @@ typedef struct fuse_join {
     uint32_t producer, user;
     /* the kinds of the two clusters before they were joined */
     fuse_kind of_producer, of_user;
+    /* layers: the value is rows of one contraction that another one sums over */
+    bool layers;
 } fuse_join;
 
 typedef lib_vec(uint32_t) fuse_nodes;

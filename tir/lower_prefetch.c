@@ -108,22 +108,25 @@ static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, ti
     stmt->prefetch.write = walk->prefetch->tile && l->region->tensors.data[walk->prefetch->tensor].stage >= 0;
 }
 
-/* The number of elements of the slice from index `first` to `last`; 0: the slice is not contiguous, or its size is not constant. */
+/* The number of elements of the slice from index `first` to `last`; 0: the slice is not contiguous, or its size is unknown. Of iterations with
+ * different numbers of rows, the most: what is beyond the others is fetched unnecessarily. */
 static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
     tir_lowering *l = walk->l;
     const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
     int64_t run = 1;
     bool whole = true;
     for (int d = rank - 1; d >= 0; d--) {
-        int64_t span, extent, stride;
-        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0) return 0;
+        int64_t extent, stride;
+        const tir_interval spans = tir_range(l->pool, tir_sub(l->pool, last[d], first[d]));
+        const int64_t span = spans.high;
+        if (span < 0 || span > INT32_MAX) return 0;
         if (span == 0) {
             whole = whole && tir_is_const(l->pool, buffer->extent[d], &extent) && extent == 1;
             continue;
         }
         if (!whole || !tir_is_const(l->pool, buffer->stride[d], &stride) || stride != run) return 0;
         run *= span + 1;
-        whole = tir_is_const(l->pool, buffer->extent[d], &extent) && span + 1 == extent;
+        whole = spans.low == span && tir_is_const(l->pool, buffer->extent[d], &extent) && span + 1 == extent;
     }
     return run;
 }
@@ -201,10 +204,13 @@ static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *i
     tir_expr position = position_in(walk, inner, count, low, high, &parts);
     if (!position) return false;
     int axes = axes_ends(walk, from, first, last);
+    const tir_stage *stage = tir_stage_of(l, walk->stage);
+    const bool whole = count == inner->count && walk->prefetch->moved_stage != walk->stage;
     for (int a = 0; a < axes; a++) { /* the whole range of each axis */
-        if (plan->nodes.data[plan->root[a]].clip && !plan->nodes.data[plan->root[a]].value) {
+        const tir_axis_node *node = &plan->nodes.data[plan->root[a]];
+        if ((node->clip && !node->value) || (whole && a >= stage->space)) {
             first[a] = tir_index(l->pool, 0); /* some iteration reaches each of its points */
-            last[a] = tir_sub(l->pool, tir_stage_of(l, walk->stage)->axis[a].extent, tir_index(l->pool, 1));
+            last[a] = tir_sub(l->pool, stage->axis[a].extent, tir_index(l->pool, 1));
         }
         first[a] = tir_substitute(l->pool, first[a], count, inner->var, low);
         last[a] = tir_substitute(l->pool, last[a], count, inner->var, high);

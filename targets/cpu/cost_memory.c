@@ -83,12 +83,27 @@ static double bytes_of(const cost_nest *nest, const cost_access *a, const extent
     return bytes < all ? bytes : all;
 }
 
+/* Stores of tiles: adds to *run the runs that it has reached, of those beside it. */
+static void merge_streams(step *beside, int *count, double *run, double *streams) {
+    for (int k = 0; k < *count;) {
+        if (beside[k].stride > *run) {
+            k++;
+            continue;
+        }
+        *run += beside[k].stride * (beside[k].trips - 1);
+        *streams /= beside[k].trips;
+        beside[k] = beside[--*count];
+        k = 0;
+    }
+}
+
 /* Bytes that the access reads or writes one after the other, all loops run, while it has no more streams than the hardware prefetches.
  * *loops: number of loops around it, up to the one that begins more of them. */
 static double stream_of(const cost_nest *nest, const cost_access *a, int *loops) {
     enum { STREAMS = 32 };
     double run = a->bytes, streams = 1;
-    int loop = a->loop;
+    step beside[2 * COST_LOOPS];
+    int loop = a->loop, count = 0;
     for (*loops = 0; *loops < a->count && loop > 0; loop = nest->loops.data[loop].parent) {
         step pair[2];
         const int more = steps_of(&a->pace[*loops], nest->loops.data[loop].trips, pair);
@@ -99,7 +114,10 @@ static double stream_of(const cost_nest *nest, const cost_access *a, int *loops)
                 run += pair[k].stride * (ceil(pair[k].trips) - 1);
             else if ((streams *= pair[k].trips) > (double)STREAMS)
                 return run;
+            else
+                beside[count++] = pair[k];
         }
+        if (a->store) merge_streams(beside, &count, &run, &streams);
     }
     return run;
 }

@@ -143,7 +143,8 @@ static bool breaks_interleaving(rules *r, int s) {
 
 /* Is the stage better computed in loops of its own than where its readers load it? */
 static bool is_better_apart(rules *r, int s, const tir_inline_cost *cost) {
-    if (cost->reduced && cost->loads > 1 && reads_contraction(r, s)) return true; /* once, in the contraction's tiles */
+    /* once, in the contraction's tiles */
+    if (cost->reduced && (cost->loads > 1 || cost->more) && reads_contraction(r, s)) return true;
     if (cost->heavy && is_row_statistic(r, s)) return true;
     if (cost->reduced && breaks_interleaving(r, s)) return true;
     return cost->operations && is_chosen_from(r, r->region->stages.data[s].tensor[0]);

@@ -309,6 +309,8 @@ typedef struct rules_tile_place {
     int block_axis;
     const char *block_loop;
     int64_t block_extent;
+    /* the loop whose next iteration is the next block of rows, and its stage */
+    const char *rows_stage, *rows_loop;
 } rules_tile_place;
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Columns of the owner's register tile if its vectors run along the owner's axis; 0: they do not, or there is no tile. */

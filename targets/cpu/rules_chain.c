@@ -343,6 +343,19 @@ static void prepare_few(rules *r, const chain *c, rules_chain *out) {
     }
 }
 
+/* Are the contractions layers: is there no reduction of rows between them, and do the rows of the first one's result stay in L2? Their blocks
+ * need no transposed copies then, and have tiles of their own (rules_rows.c): 0.76 to 0.99 of the time. */
+static bool are_layers(const rules *r, const chain *c) {
+    enum { ROWS = 64 };
+    const tir_stage *scores = stage_of(r, c->scores);
+    const int64_t keys = rules_extent(r, &scores->axis[c->own]);
+    if (c->few || keys < 0) return false;
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (is_member(r, c, s) && stage_of(r, s)->kind == TIR_REDUCE && s != c->first && s != c->second) return false;
+    return keys * ROWS * (int64_t)lib_dtype_size(r->region->tensors.data[scores->tensor[0]].dtype) <=
+           r->machine->l2 / L2_SHARE;
+}
+
 void rules_prepare_chains(rules *r) {
     int contractions = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++) contractions += is_live_contraction(r, s);
@@ -351,7 +364,7 @@ void rules_prepare_chains(rules *r) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
         if (!is_live_contraction(r, s) || !find_chain(r, s, &c) || (c.few && !suits_few(r, &c))) continue;
-        if (!tir_choose_yes(r->schedule, stage_of(r, c.root)->name, "chain", true)) continue;
+        if (!tir_choose_yes(r->schedule, stage_of(r, c.root)->name, "chain", !are_layers(r, &c))) continue;
         rules_chain *out = LIB_NEW(r->arena, rules_chain);
         out->root = stage_of(r, c.root)->name;
         out->second = stage_of(r, c.second)->name;

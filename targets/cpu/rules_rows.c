@@ -194,7 +194,8 @@ static bool attach_contraction(const row_plan *p, int s) {
     if (!rules_members(r, s, &inside)) return false;
     lib_text prefix;
     lib_text_init(&prefix, r->arena);
-    rules_tile_place place = {.prefix = "", .block_axis = block, .block_extent = p->block};
+    rules_tile_place place = {
+        .prefix = "", .block_axis = block, .block_extent = p->block, .rows_stage = p->root_name, .rows_loop = p->loop};
     for (int a = 0; a < stage->space; a++) {
         if (a == block || !runs_along(p, s, a)) continue;
         lib_text_format(&prefix, " %s", place.prefix_last = stage->axis[a].name);
@@ -1011,6 +1012,8 @@ bool rules_rows(rules *r, int root) {
     lib_text_init(&order, r->arena);
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
     outer_loops(&p, &order, &place);
+    place.rows_stage = p.root_name;
+    place.rows_loop = p.loop;
     const bool tiled = root_loops(&p, &order, &place);
     const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)

@@ -173,12 +173,29 @@ static int stages_swept(const rules *r, int sum) {
     return steps;
 }
 
+/* Have contractions a matrix in common: does a map read two of them, or do two read the same map? (Else they are layers, one behind the
+ * other.) */
+static bool have_common_matrix(const rules *r) {
+    for (int m = 0; m < (int)r->region->stages.count; m++) {
+        int makers = 0, readers = 0;
+        if (stage_of(r, m)->removed || stage_of(r, m)->kind != TIR_MAP) continue;
+        for (int s = 0; s < (int)r->region->stages.count; s++) {
+            if (stage_of(r, s)->removed || stage_of(r, s)->fold >= 0 || !rules_is_contraction(r, s)) continue;
+            makers += tir_reads(r->region, m, s);
+            readers += tir_reads(r->region, s, m);
+        }
+        if (makers > 1 || readers > 1) return true;
+    }
+    return false;
+}
+
 /* The contraction over whose sum most stages are swept; -1: there is none, or too few contractions (two are a chain). */
 static int find_sum(const rules *r) {
     int contractions = 0, sum = -1, most = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++)
         contractions += !stage_of(r, s)->removed && stage_of(r, s)->fold < 0 && rules_is_contraction(r, s);
-    for (int s = 0; contractions > 2 && s < (int)r->region->stages.count; s++) {
+    if (contractions < 3 || !have_common_matrix(r)) return -1;
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || stage->fold >= 0 || stage->reduce != 1 || !rules_is_contraction(r, s)) continue;
         const int steps = stages_swept(r, s);

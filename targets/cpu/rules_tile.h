@@ -226,6 +226,9 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
                          bool panels_first);
 /* The same for rows of an image that are broadcast, in the loop `uo` over tiles of rows. */
 void rules_fetch_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *uo);
+/* If rows of the broadcast operand come from beyond L2: each step prefetches its part of those that the next iteration of the owner's loop
+ * reads. */
+void rules_fetch_next_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *loop);
 /* If the results of the stages in the tile exceed L2, prefetches during the reduction the lines that the tile stores, and those of operands
  * that stages other than the reduction load. `loop`: the owner's loop at which the stages are attached. */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop);

@@ -688,6 +688,9 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (!place && l.vo && !l.panels)
         rules_fetch_columns(r, l.main, &l.tile, l.owner->name, l.vo, l.walk == WALK_PANELS_FIRST);
     if (!place && l.uo) rules_fetch_rows(r, l.main, &l.tile, l.owner->name, l.uo);
+    if (!place && l.uo && (l.walk == WALK_ROWS_FIRST || !l.vo))
+        rules_fetch_next_rows(r, l.main, &l.tile, l.owner->name, l.uo);
+    if (place && (l.u < 0 || l.m >= 0)) rules_fetch_next_rows(r, l.main, &l.tile, place->rows_stage, place->rows_loop);
     if (!place) rules_fetch_tile(r, l.main, owner, l.inside, &l.tile, l.last);
     return true;
 }
