@@ -190,8 +190,7 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     if (!rules_is_contraction(r, main) || step < 0) return;
     const int panels = panels_of(r, main, t, access, count);
     if (panels < 0) fetch_pieces(r, main, t, t->v, owner, vo, panels_first);
-    if (panels < 0 || !panels_first || t->inside || t->peel)
-        return; /* peeled columns are not contiguous within a panel */
+    if (panels < 0 || !panels_first || t->inside) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     if (!has_known_extents(r, stage)) return;
     const double rows = rows_but(r, stage, t->v);
