@@ -15,8 +15,8 @@ typedef enum fuse_kind {
     CLUSTER_MOVES, /* injective nodes only: no arithmetic */
     CLUSTER_MAPS,  /* maps and injectives */
     CLUSTER_ROWS,  /* reductions over the same axes of one domain, and maps over the domain and over its rows */
-    CLUSTER_HEAVY, /* one contraction, convolution, window, scan or scatter with an epilogue of maps; several contractions of common
-                          matrices (fuse_sweep.c) */
+    CLUSTER_HEAVY, /* one contraction, convolution, window, scan or scatter with an epilogue of maps; layers of contractions; several
+                          contractions of common matrices (fuse_sweep.c) */
     CLUSTER_ATTENTION, /* contraction, rows, contraction */
     CLUSTER_ALONE      /* views, opaque, control */
 } fuse_kind;

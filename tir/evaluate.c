@@ -107,14 +107,12 @@ static uint64_t evaluate_load(evaluation *ev, const tir_node *node, const uint64
 }
 
 static uint64_t evaluate_code(evaluation *ev, const expression *code, const uint64_t *acc, int32_t fold) {
-    enum { OPERANDS_MAX = 64 };
     const uint32_t base = ev->stack.count;
     lib_vec_reserve(ev->arena, &ev->stack, code->count);
     ev->stack.count += code->count;
     for (uint32_t i = 0; i < code->count; i++) {
         const tir_node *node = tir_get(ev->pool, code->nodes[i]);
-        uint64_t operands[OPERANDS_MAX], value;
-        if (node->count > OPERANDS_MAX) fail(ev, "expression", "too many operands");
+        uint64_t operands[UINT8_MAX], value;
         for (int k = 0; k < node->count; k++)
             operands[k] = ev->stack.data[base + code->operands[code->first[i] + (uint32_t)k]];
         switch (node->op) {

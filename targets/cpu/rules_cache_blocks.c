@@ -190,7 +190,7 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     if (!rules_is_contraction(r, main) || step < 0) return;
     const int panels = panels_of(r, main, t, access, count);
     if (panels < 0) fetch_pieces(r, main, t, t->v, owner, vo, panels_first);
-    if (panels < 0 || !panels_first || t->inside) return; /* peeled columns are not contiguous within a panel */
+    if (panels < 0 || !panels_first || t->inside) return;
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     if (!has_known_extents(r, stage)) return;
     const double rows = rows_but(r, stage, t->v);
@@ -202,8 +202,9 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     if (how == FETCH_PAGE_AHEAD) fetch_ahead(r, stage, t, tensor, step);
 }
 
-/* Does the operand have, for each point along axis u, one dense row of all points of the reduction, and nothing between rows? */
-static bool has_dense_rows(const rules *r, const tir_stage *stage, const rules_access *operand, int u) {
+/* Elements of the rows that the operand has for the points along axis u, if nothing is between rows: one for each point of the reduction; 0: it
+ * has no such rows. */
+static int64_t dense_row(const rules *r, const tir_stage *stage, const rules_access *operand, int u) {
     int64_t row = 1, found = 0;
     for (bool more = true; more;) {
         more = false;
@@ -217,12 +218,13 @@ static bool has_dense_rows(const rules *r, const tir_stage *stage, const rules_a
         }
     }
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && !(found >> a & 1)) return false;
-    return operand->stride[u] == row;
+        if (rules_extent(r, &stage->axis[a]) != 1 && !(found >> a & 1)) return 0;
+    return operand->stride[u] == row ? row : 0;
 }
 
 /* Rows that a tile reads from beyond L2, all of its steps along all of them, are more streams than the hardware prefetcher follows. (Zen 5, rows
- * from memory: 262,144x64 by 64x64 13.8 to 8.3 ms, 65,536x256 by 256x256 35.4 to 32.3; 65,536x64 by 64x64, from L3, 2.95 to 2.07.) */
+ * from memory: 262,144x64 by 64x64 13.8 to 8.3 ms, 65,536x256 by 256x256 35.4 to 32.3; 65,536x64 by 64x64, from L3, 2.95 to 2.07.) L2 must hold
+ * those of two tiles; longer rows are not prefetched: lines of some steps ahead, rows by turns, took 1.0 to 1.7 times as long. */
 void rules_fetch_next_rows(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -236,10 +238,12 @@ void rules_fetch_next_rows(rules *r, int main, const rules_tile_shape *t, const 
         if (operand || access[i].stride[t->v] != 0) return;
         operand = &access[i];
     }
-    if (!operand || !has_dense_rows(r, stage, operand, t->u)) return;
+    if (!operand) return;
     const tir_tensor *tensor = &r->region->tensors.data[operand->tensor];
-    if (tensor->stage < 0 && rules_tensor_bytes(r, tensor) > (double)r->machine->l2 &&
-        tir_choose_yes(r->schedule, stage->name, "fetch_rows", true))
+    const int64_t row = dense_row(r, stage, operand, t->u) * (int64_t)lib_dtype_size(tensor->dtype),
+                  l2 = r->machine->l2;
+    if (!row || tensor->stage >= 0 || row > l2 / 2 / t->mr || rules_tensor_bytes(r, tensor) <= (double)l2) return;
+    if (tir_choose_yes(r->schedule, stage->name, "fetch_rows", true))
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
                          steps_loop(stage, t, step), owner, loop);
 }
