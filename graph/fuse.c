@@ -511,7 +511,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
-    const fuse_join made = {producer, user, from->kind, to->kind, false};
+    const fuse_join made = {producer, user, from->kind, to->kind, 0};
     lib_vec_push(f->arena, &f->joins, made);
     bool heavier = from->kind > to->kind;
     if (heavier) to->kind = from->kind;
@@ -629,7 +629,7 @@ static void try_layers(fuser *f, uint32_t index) {
         if (from->nodes.count + f->clusters.data[c].nodes.count > CLUSTER_NODES_MAX) continue;
         if (is_read_elsewhere(f, p, c, NULL) || path_around(f, p, c, c)) continue;
         graph_fuse_join(f, e->producer, index);
-        f->joins.data[f->joins.count - 1].layers = true;
+        f->joins.data[f->joins.count - 1].layers = 1;
         return;
     }
 }
@@ -751,7 +751,7 @@ static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
             from->nodes.data[kept++] = index;
             continue;
         }
-        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind, false};
+        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind, 0};
         f->cluster_of[index] = c;
         lib_vec_push(f->arena, &f->joins, made);
         lib_vec_push(f->arena, &to->nodes, index);

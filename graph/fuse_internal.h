@@ -8,6 +8,8 @@
 #include "graph/host_layout.h"
 #include "graph/internal.h"
 
+#include <assert.h>
+
 typedef enum fuse_role { FUSE_NONE, FUSE_SOURCE, FUSE_CHEAP, FUSE_CORE } fuse_role;
 
 /* The kind of a cluster, determined by its heaviest node. */
@@ -41,9 +43,10 @@ typedef struct fuse_join {
     uint32_t producer, user;
     /* the kinds of the two clusters before they were joined */
     fuse_kind of_producer, of_user;
-    /* layers: the value is rows of one contraction that another one sums over */
-    bool layers;
+    /* 1: the value is rows of one contraction that another one sums over; a whole word, because joins are hashed as bytes */
+    uint32_t layers;
 } fuse_join;
+static_assert(sizeof(fuse_join) == 2 * sizeof(uint32_t) + 2 * sizeof(fuse_kind) + sizeof(uint32_t), "no padding");
 
 typedef lib_vec(uint32_t) fuse_nodes;
 
