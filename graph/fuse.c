@@ -600,9 +600,10 @@ static void try_attention(fuser *f, uint32_t index) {
 
 /* Is the value, written by one kernel and read by the next, much of the last-level cache? */
 static bool leaves_cache(const fuser *f, graph_id value) {
-    enum { L3_DEFAULT = 32 << 20, PART = 4 };
-    const double bytes = bytes_of(f->g, value), l3 = f->machine->l3 > 0 ? (double)f->machine->l3 : L3_DEFAULT;
-    return bytes >= l3 / PART;
+    enum { L3_DEFAULT = 32 << 20 };
+    const double part = 0.25;
+    const int64_t l3 = f->machine->l3 > 0 ? f->machine->l3 : L3_DEFAULT;
+    return bytes_of(f->g, value) >= part * (double)l3;
 }
 
 /* Is the node a contraction of operands of known sizes? */
