@@ -51,7 +51,7 @@ static tir_op operation_of(const tir_pool *pool, tir_expr value, int operands, t
     return keeps && (in_order || *reversed) ? (tir_op)node->op : (tir_op)0;
 }
 
-/* Adds what is so for this element type; where types differ, nothing is stated. */
+/* Adds the facts of the map for this element type; a fact that does not hold for all types is dropped. */
 static void add_facts(map_facts *facts, const tir_pool *pool, tir_expr value, int operands, tir_dtype dtype) {
     bool reversed;
     uint32_t linear = 0;

@@ -253,7 +253,7 @@ bool dlc_callback_elements(dlc_callback *callback, int input, const int64_t **li
 
 /* ---- results of calls ------------------------------------------------------------------------------------------------------ */
 
-/* What is wrong with the shape that a function of the host gave for a result; NULL: nothing. */
+/* The fault of the shape that a function of the host gave for a result, as a message; NULL: it has none. */
 static const char *shape_fault(int rank, const int64_t *shape) {
     if (rank < 0 || rank > DLC_MAX_RANK || (rank && !shape))
         return "a result has a rank below 0 or above 12, or no shape";

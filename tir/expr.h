@@ -193,7 +193,7 @@ static inline tir_dtype tir_dtype_of(const tir_pool *pool, tir_expr e) {
 static inline tir_expr tir_operand(const tir_pool *pool, tir_expr e, int i) {
     return pool->operands.data[pool->nodes.data[e].first + (uint32_t)i];
 }
-/* The number of the first operand that is a value: those of a select and a pick follow what chooses among them. */
+/* The number of the first operand that is a value: in a select the condition precedes the values, in a pick the position. */
 static inline int tir_first_value(tir_op op) {
     return op == TIR_SELECT || op == TIR_PICK;
 }

@@ -133,7 +133,7 @@ static void open_loop(tir_lowering *l, int s, int leaf, stage_loop *loop) {
     if (loop->pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
 }
 
-/* Adds to the known conditions what holds in an iteration of the leaf's loop. */
+/* Adds the conditions that hold in an iteration of the leaf's loop to the known ones. */
 static void learn_iteration(tir_lowering *l, int s, int leaf, const stage_loop *loop) {
     const tir_axis_node *node = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_span bounds = loop->bounds, all = loop->all;

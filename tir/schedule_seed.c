@@ -36,7 +36,7 @@ static tir_expr on_axes_of(tir_pool *pool, const tir_stage *sum, const tir_stage
     return e ? tir_substitute(pool, e, map->space, from, to) : 0;
 }
 
-/* What the update adds to acc; 0: it is no sum of acc. */
+/* The term that the update adds to acc; 0: the update is no sum of acc and a term. */
 static tir_expr summand(const tir_pool *pool, tir_expr update, tir_expr acc) {
     if (tir_op_of(pool, update) != TIR_ADD) return 0;
     const tir_expr a = tir_operand(pool, update, 0), b = tir_operand(pool, update, 1);

@@ -729,7 +729,7 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     rules_vectorise(r, stage->name, stage->axis[last].name, rules_extent(r, &stage->axis[last]), block, "b_o", "b_i");
 }
 
-enum { CHOSEN_LEAST = 2 /* rows of a block for which what is derived from the table is used */ };
+enum { CHOSEN_LEAST = 2 /* rows of a block, at least, that share the addresses derived from the table */ };
 
 /* The axis of the rows of a map whose last axis selects elements of them by a table; -1: it is no such map, or its
  * vectors are not contiguous. */
