@@ -64,6 +64,7 @@ typedef enum rules_role {
     RULES_NO_PART,
     RULES_WHOLE,   /* combines partial results */
     RULES_CHUNK,   /* a root: partial results of chunks of a long row */
+    RULES_PARTS,   /* a root: results of a contraction over parts of its sums (rules_prepare_parts) */
     RULES_COLUMNS, /* a root: adds up blocks of rows, for many columns at once */
     RULES_ROWS,    /* sum of one block of rows, in the loops of the RULES_COLUMNS root */
     RULES_SCAN,    /* a cumulative fold, in blocks of one vector */
@@ -99,6 +100,8 @@ typedef struct rules_lanes_tile {
     /* elements of a vector; largest mr and nr, beside the least of the other */
     int64_t vector, rows, columns;
 } rules_lanes_tile;
+
+enum { RULES_LANE_VECTORS = 4 }; /* of a partial sum, at most: a power of two */
 
 /* How the tiles of a contraction read an operand given at run time that is contiguous along vectors (rules_operand.c). */
 typedef enum rules_operand_access {
@@ -197,6 +200,9 @@ static inline int rules_accesses(rules *r, int stage, rules_access *out, int lim
 int64_t rules_store_stride(rules *r, int stage, int axis);
 /* The only dimension of the load whose subscript contains the axis, and the axis's coefficient there; -1: none, several, or not linear. */
 int rules_dimension_of(const rules *r, const rules_access *access, tir_expr axis, int64_t *coefficient);
+/* Does dimension d of the load contain the axis, added to a multiple of `width`? Groups of `width` steps along the axis are then groups of
+ * elements, too. */
+bool rules_steps_in(const rules *r, const rules_access *access, int d, tir_expr axis, int width);
 /* Bytes of the whole tensor; -1: varying. */
 static inline int64_t rules_bytes(const rules *r, const tir_tensor *tensor) {
     const int64_t elements = tir_elements(r->region, tensor, 0), size = (int64_t)lib_dtype_size(tensor->dtype);

@@ -30,6 +30,14 @@ int rules_dimension_of(const rules *r, const rules_access *access, tir_expr axis
     return found;
 }
 
+bool rules_steps_in(const rules *r, const rules_access *access, int d, tir_expr axis, int width) {
+    tir_pool *pool = r->region->pool;
+    const tir_expr subscript = tir_operand(pool, access->load, d);
+    if (subscript == axis || !tir_uses(pool, subscript, axis)) return subscript == axis;
+    const tir_expr rest = tir_sub(pool, subscript, axis);
+    return !tir_uses(pool, rest, axis) && tir_multiple_of(pool, rest) % width == 0;
+}
+
 bool rules_is_linear(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
     int64_t coefficient;
     if (access->stride[axis] != RULES_IRREGULAR) return true;

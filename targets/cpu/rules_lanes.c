@@ -140,7 +140,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
     const int64_t rows = p->padded && p->m > CLIPPED_ROWS ? 1 : smaller(p->m, 12),
                   columns = smaller(p->n, p->m == 1 && !p->window ? STREAMS : 12);
     double best = 1e300;
-    for (int64_t q = 1; q <= 4; q *= 2) {
+    for (int64_t q = 1; q <= RULES_LANE_VECTORS; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = tail_steps(r, p, q);
         double fold = 1 + (double)q; /* per result: lanes are added by halves, for several results at once */
         if (steps < 1 && (!p->slides || q > 1)) break;
@@ -230,11 +230,18 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
     return *v >= 0;
 }
 
-/* Can the operand, which is not contiguous along the axis, get another layout: does the axis alone index a dimension of it? */
-static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) {
+/* The dimension that the axis indexes in groups of any number of lanes; -1: none. */
+static int dimension_of_lanes(const rules *r, const rules_access *access, tir_expr axis, int64_t vector) {
+    for (int d = 0; d < r->region->tensors.data[access->tensor].rank; d++)
+        if (rules_steps_in(r, access, d, axis, (int)vector * RULES_LANE_VECTORS)) return d;
+    return -1;
+}
+
+/* Can the operand, which is not contiguous along the axis, get another layout? */
+static bool may_pack(const rules *r, const rules_access *access, tir_expr axis, int64_t vector) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) &&
-           tir_plain_dimension(r->region, access, axis) >= 0;
+           dimension_of_lanes(r, access, axis, vector) >= 0;
 }
 
 /* Is the stage a contraction of two operands whose results could have vectors of partial sums? */
@@ -305,7 +312,7 @@ static bool take_operand(lanes_trial *a, int i, rules_lanes_tile *t, double *pac
     }
     t->pack[i] = access->tensor;
     if (!tensor->constant || tensor->stage >= 0) *packing += packing_cycles(a, access, t);
-    return may_pack(a->r, access, a->stage->axis[a->axis].var);
+    return may_pack(a->r, access, a->stage->axis[a->axis].var, a->p.lanes);
 }
 
 /* Cycles with lanes along a->axis; *t, which has the tile's axes, gets that one, its size and layouts. 1e300: impossible. */
@@ -402,21 +409,22 @@ static bool is_of_batch(rules *r, const tir_stage *reader, const rules_access *a
 
 /* Lays out operand i as (dimensions of a batch, k/lanes, other dimensions in order, k%lanes): vectors of partial sums are loaded contiguously,
  * and so are all that one contraction of a batch reads. */
-static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *accesses, int count, int i, int axis,
-                       int64_t lanes) {
+static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *accesses, int count, int i,
+                       const rules_lanes_tile *t) {
     const rules_access *access = &accesses[i];
     const tir_tensor *packed = &r->region->tensors.data[access->tensor];
     const char *names[DLC_MAX_RANK];
     lib_text parts;
     lib_text_init(&parts, r->arena);
-    const int dim = tir_plain_dimension(r->region, access, reader->axis[axis].var);
+    const long long lanes = t->lanes;
+    const int dim = dimension_of_lanes(r, access, reader->axis[t->axis].var, t->vector);
     tir_dimension_names(r->arena, r->region, access->tensor, names);
     for (int d = 0; d < packed->rank; d++)
         if (d != dim && is_of_batch(r, reader, accesses, count, i, d)) lib_text_format(&parts, "%s, ", names[d]);
-    lib_text_format(&parts, "%s/%lld", names[dim], (long long)lanes);
+    lib_text_format(&parts, "%s/%lld", names[dim], lanes);
     for (int d = 0; d < packed->rank; d++)
         if (d != dim && !is_of_batch(r, reader, accesses, count, i, d)) lib_text_format(&parts, ", %s", names[d]);
-    lib_text_format(&parts, ", %s%%%lld", names[dim], (long long)lanes);
+    lib_text_format(&parts, ", %s%%%lld", names[dim], lanes);
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 
@@ -432,7 +440,7 @@ static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
     }
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++)
-        if (access[i].tensor == tensor) pack_lanes(r, &r->region->stages.data[s], access, count, i, t->axis, t->lanes);
+        if (access[i].tensor == tensor) pack_lanes(r, &r->region->stages.data[s], access, count, i, t);
 }
 
 void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {

@@ -444,15 +444,12 @@ bool rules_is_in_blocks(const rules *r, int root) {
     return block_tile_of(r, root, &sums) != NULL;
 }
 
-/* Axes of the stage except those of the tile, " b h". */
+/* The stage's first axes, except those of the tile, " b h". */
 static const char *other_axes(rules *r, const tir_stage *stage, int count, const rules_block_tile *b) {
     lib_text names;
     lib_text_init(&names, r->arena);
-    for (int a = 0; a < count; a++) {
-        const tir_axis *axis = &stage->axis[a];
-        const bool rows = axis->role == TIR_AXIS_CHUNK || axis->role == TIR_AXIS_WITHIN;
-        if (a != b->tile.v && a != b->tile.u && !rows) lib_text_format(&names, " %s", axis->name);
-    }
+    for (int a = 0; a < count; a++)
+        if (a != b->tile.v && a != b->tile.u) lib_text_format(&names, " %s", stage->axis[a].name);
     return names.length ? names.data : "";
 }
 
@@ -478,7 +475,7 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     if (sums->predicate) tir_schedule_add(r->schedule, "clip %s.block", name);
     tir_schedule_add(r->schedule, "at %s %s.%s", b->part, name, last);
     tir_schedule_add(r->schedule, "store %s reg", b->part);
-    tir_schedule_add(r->schedule, "order %s:%s block row%s%s %s", b->part, other_axes(r, part, part->space, b),
+    tir_schedule_add(r->schedule, "order %s:%s block row%s%s %s", b->part, other_axes(r, part, sums->space, b),
                      u_name ? " " : "", u_name ? u_name : "", v_name);
     if (part->predicate) tir_schedule_add(r->schedule, "clip %s.row", b->part);
     if (rules_skipped_axes(r, rules_stage_named(r, b->part))) tir_schedule_add(r->schedule, "skip %s.row", b->part);

@@ -1,11 +1,14 @@
 /* Large reductions in two steps, for shapes that the rules for rows and tiles do not cover well:
  *   chunks    few results of many elements each (a sum over everything): the elements are cut into up to 256 chunks, the tasks of a
  *             separate phase, with lanes inside; the chunks' results are combined in order
+ *   parts     few results of long sums of products: the same for contractions that have a tile; each part is a contraction
  *   columns   sums along a slow axis with contiguous results: blocks of eight rows are summed in registers over all columns,
  *             one after the other, into one row of results that stays in L1. So memory is read row by row; walking down a column would
  *             touch a page per element. Groups of blocks are tasks
- * The numbers of chunks and blocks depend on sizes alone, never on threads, so that results do not depend on threads. */
-#include "targets/cpu/rules.h"
+ * The numbers of chunks, parts and blocks depend on sizes alone, never on threads, so that results do not depend on threads. */
+#include "targets/cpu/rules_tile.h"
+
+#include <math.h>
 
 enum {
     CHUNK_POINTS = 32768, /* least points of a task */
@@ -197,11 +200,99 @@ static void prepare_chunks(rules *r, int s) {
     rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s chunk in", name, stage->axis[axis].name, (long long)chunks, part);
 }
 
+/* ---- parts */
+
+/* The first reduction axis of at least `points` points, on which no predicate depends; the longest such one if there is none; -1. */
+static int long_axis(const rules *r, const tir_stage *stage, int64_t points) {
+    int axis = -1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
+        if (axis >= 0 && rules_extent(r, &stage->axis[axis]) >= points) break;
+        if (axis < 0 || rules_extent(r, &stage->axis[a]) > rules_extent(r, &stage->axis[axis])) axis = a;
+    }
+    return axis;
+}
+
+/* Numbers of parts that the sums of s in such tiles may be worth. */
+typedef struct part_counts {
+    /* so many that there are tasks for many threads */
+    double tasks;
+    /* so many that the operands of a part stay in L2, if tiles read operands again that exceed L3; else 0 */
+    double cache;
+} part_counts;
+
+static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
+    enum { TASKS = 32, TASK_CYCLES = 50000, BYTES = 8 /* read per cycle */ };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const double points = (double)tir_points(r->region, stage, 0, stage->space),
+                 each = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
+    const double columns = ceil((double)rules_extent(r, &stage->axis[t->v]) / (double)t->nr),
+                 rows = t->u < 0 ? 1 : ceil((double)rules_extent(r, &stage->axis[t->u]) / (double)t->mr);
+    const double tiles = ceil(points / ((double)t->nr * (double)(t->u < 0 ? 1 : t->mr)));
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    double bytes = 0, traffic = 0, cycles = points * each / (double)(2 * rules_lanes(r, s));
+    for (int i = 0; i < count; i++) {
+        const double operand = rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+        bytes += operand;
+        traffic += operand * (rules_depends(&access[i], t->v) ? rows : columns);
+    }
+    if (cycles < bytes / BYTES) cycles = bytes / BYTES;
+    const bool again = 2 * bytes > (double)r->machine->l3 && 2 * traffic > 3 * bytes;
+    return (part_counts){.tasks = fmin(TASKS, cycles / TASK_CYCLES) / tiles,
+                         .cache = again ? 2 * bytes / (double)r->machine->l2 : 0};
+}
+
+/* About so many parts, at most `most`, of an axis of `groups` groups of steps that are kept together; 1: no parts. */
+static int64_t round_parts(double wanted, int64_t groups, int64_t most) {
+    const int64_t parts = wanted < (double)most ? (int64_t)wanted : most, high = parts + parts / 2;
+    return parts < 2 ? 1 : divisor_near(groups, parts, (parts + 1) / 2, high < most ? high : most);
+}
+
+bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t width) {
+    enum { STEPS = 512 /* of a part, at least */ };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int64_t points = tir_points(r->region, stage, 0, stage->space),
+                  each = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
+    const bool made = rules_axis_of(stage, TIR_AXIS_CHUNK) >= 0;
+    if (!stage->merge[0] || !rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART || made) return false;
+    if (points <= 0 || each < 2 * STEPS || stage->space + 2 > DLC_MAX_RANK) return false;
+    const part_counts counts = count_parts(r, s, t);
+    const int axis = long_axis(r, stage, (int64_t)counts.tasks);
+    if (axis < 0) return false;
+    const int64_t extent = rules_extent(r, &stage->axis[axis]);
+    const int64_t most = each / STEPS < extent / width ? each / STEPS : extent / width;
+    const int64_t by_cache = round_parts(counts.cache, extent / width, most);
+    int64_t parts = round_parts(counts.tasks, extent / width, most);
+    if (parts > 1 && by_cache > parts) parts = by_cache;
+    if (width > 1 && extent % (parts * width)) parts = 1;
+    if (by_cache > parts && (width == 1 || extent % (by_cache * width) == 0))
+        tir_doubt(r->schedule, stage->name, "parts", lib_arena_format(r->arena, "%lld", (long long)by_cache));
+    if (parts < 2 && by_cache < 2) return false;
+    parts = tir_choose_number(r->schedule, stage->name, "parts", (tir_numbers){1, most, 1}, parts);
+    if (parts < 2 || (width > 1 && extent % (parts * width))) return false;
+    const char *name = stage->name, *part = rules_fresh_name(r, name, "_c"), *out, *v = stage->axis[t->v].name;
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v) lib_text_format(&layout, "%s, ", stage->axis[a].name);
+    rules_set_role(r, name, RULES_WHOLE);
+    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s chunk in", name, stage->axis[axis].name, (long long)parts, part);
+    out = rules_fresh_name(r, part, "_out");
+    rules_rewrite(r, "copy %s -> %s", part, out);
+    rules_set_role(r, out, RULES_PARTS);
+    const tir_stage *copy = &r->region->stages.data[rules_stage_named(r, out)];
+    rules_rewrite(r, "layout %s (chunk, %s%s)", r->region->tensors.data[copy->tensor[0]].name,
+                  layout.length ? layout.data : "", v);
+    return true;
+}
+
 void rules_prepare_reduce(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return;
-    if (rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART) return;
+    if (rules_role_of(r, s) != RULES_NO_PART) return;
     /* The reduction of a row, which stays on chip (rules_rows.c) */
     if (r->group[s].root != s && !rules_pointwise(r, s)) return;
-    if (!prepare_columns(r, s) && !rules_tileable(r, s)) prepare_chunks(r, s);
+    if (!rules_is_contraction(r, s) && prepare_columns(r, s)) return;
+    if (!rules_tileable(r, s)) prepare_chunks(r, s);
 }

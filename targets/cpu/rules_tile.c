@@ -41,18 +41,21 @@ int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr a
     return 0;
 }
 
-/* Can the accessed tensor be laid out along the axis? The axis must be a dimension by itself, the same in all reads of the tensor by this
- * stage that use it: then one layout serves them. */
-static bool lies_along(const rules *r, const rules_access *access, int count, const rules_access *which,
-                       tir_expr axis) {
+/* Can the accessed tensor be laid out along the axis, in groups of `width` steps (0: of any number)? The axis must index a dimension in such groups,
+ * the same in all reads of the tensor by this stage that use it: then one layout serves them. */
+static bool lies_along(const rules *r, const rules_access *access, int count, const rules_access *which, tir_expr axis,
+                       int width) {
     const tir_tensor *t = &r->region->tensors.data[which->tensor];
-    const int dim = tir_plain_dimension(r->region, which, axis);
+    int dim = -1;
     for (int i = 0; i < count && t->rank >= 2; i++)
         for (int d = 0; d < t->rank && access[i].tensor == which->tensor; d++) {
             const tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
-            if (tir_uses(r->region->pool, subscript, axis) && (d != dim || subscript != axis)) return false;
+            if (!tir_uses(r->region->pool, subscript, axis)) continue;
+            if (dim >= 0 && d != dim) return false;
+            if (width ? !rules_steps_in(r, &access[i], d, axis, width) : subscript != axis) return false;
+            dim = d;
         }
-    return dim >= 0 && t->rank >= 2;
+    return dim >= 0;
 }
 
 /* Do the operands that depend on axis v not depend on axis `a`? *stride: the largest distance in memory along `a`. */
@@ -91,7 +94,7 @@ static bool runs_in_blocks(const rules *r, const rules_access *access, tir_expr 
     if (tir_layout_is_identity(layout)) return false;
     const tir_layout_part *inner = &layout->part[layout->count - 1];
     return inner->divisor == 1 && inner->modulus > 0 && inner->modulus % width == 0 &&
-           tir_operand(r->region->pool, access->load, inner->dim) == axis;
+           rules_steps_in(r, access, inner->dim, axis, (int)inner->modulus);
 }
 
 /* Average number of reduction steps that use an element of the tensor. */
@@ -147,7 +150,8 @@ static bool lay_out_steps(unit_trial *u, const rules_access *access) {
     enum { USES = 48 };
     const tir_tensor *tensor = &u->r->region->tensors.data[access->tensor];
     bool known = tensor->constant || uses_of_element(u->r, u->stage, tensor) >= (double)USES;
-    if (!known || !lies_along(u->r, u->access, u->count, access, u->stage->axis[u->axis].var)) return false;
+    const tir_expr steps = u->stage->axis[u->axis].var;
+    if (!known || !lies_along(u->r, u->access, u->count, access, steps, tir_unit_width(u->unit))) return false;
     if (u->steps != UINT32_MAX && u->steps != access->tensor) return false;
     u->steps = access->tensor;
     return true;
@@ -157,15 +161,16 @@ static bool lay_out_steps(unit_trial *u, const rules_access *access) {
 static bool has_steps_in_panels(const unit_trial *u, const rules_access *access) {
     const tir_layout *layout = &u->r->region->tensors.data[access->tensor].layout;
     const tir_layout_part *inner = &layout->part[layout->count - 1];
-    return inner->modulus == tir_unit_width(u->unit) &&
-           tir_operand(u->r->region->pool, access->load, inner->dim) == u->stage->axis[u->axis].var;
+    const int width = tir_unit_width(u->unit);
+    return inner->modulus == width && rules_steps_in(u->r, access, inner->dim, u->stage->axis[u->axis].var, width);
 }
 
 /* Packs the vector operand for the unit; false: impossible, or there are too few rows. */
 static bool pack_for_unit(unit_trial *u, const rules_access *access) {
     enum { ROWS = 8 };
-    if (!lies_along(u->r, u->access, u->count, access, u->stage->axis[u->axis].var) ||
-        !lies_along(u->r, u->access, u->count, access, u->stage->axis[u->v].var))
+    const tir_expr steps = u->stage->axis[u->axis].var, columns = u->stage->axis[u->v].var;
+    if (!lies_along(u->r, u->access, u->count, access, steps, tir_unit_width(u->unit)) ||
+        !lies_along(u->r, u->access, u->count, access, columns, 0))
         return false;
     if (u->pack != UINT32_MAX && u->pack != access->tensor) return false;
     if (!u->r->region->tensors.data[access->tensor].constant && u->rows < ROWS) return false;
@@ -319,7 +324,7 @@ static bool lies_with(const rules *r, const rules_access *access, int count, con
                       rules_tile_shape *t) {
     if (t->pack == UINT32_MAX || t->pack_copy || which->tensor == t->pack) return false;
     if (!rules_is_laid_out_in_place(&r->region->tensors.data[which->tensor])) return false;
-    if (!lies_along(r, access, count, which, axis)) return false;
+    if (!lies_along(r, access, count, which, axis, 0)) return false;
     for (int i = 0; i < TILE_WITH; i++) {
         if (t->with[i] != UINT32_MAX && t->with[i] != which->tensor) continue;
         t->with[i] = which->tensor;
@@ -436,7 +441,7 @@ static bool takes_panels(trial *a, const rules_access *access) {
     const bool known = rules_extent(r, axis) >= 0; /* panels are made along axes of known extent only */
     if (!a->heavy || (known && is_mostly_padding(a, access))) return false;
     if (known && a->t->pack == UINT32_MAX && (tensor->constant || access->stride[a->v] != 1) && !tensor->output &&
-        lies_along(r, a->access, a->count, access, axis->var)) {
+        lies_along(r, a->access, a->count, access, axis->var, 0)) {
         a->t->pack = access->tensor;
         a->t->pack_copy = !rules_is_laid_out_in_place(tensor);
         return true;

@@ -183,6 +183,11 @@ static inline bool rules_depends(const rules_access *access, int axis) {
     return access->stride[axis] != 0;
 }
 
+/* rules_reduce.c */
+/* If long sums have so few results that such tiles are too few tasks, or if operands that exceed L3 are read again by tiles: cuts the sums into
+ * parts, which are tasks, too, and have whole groups of `width` steps. Returns whether it did; s is then the number of the sums over a part. */
+bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t width);
+
 /* rules_tile.c */
 /* The best tile of stage s by the rules' own answers; false: none. */
 bool rules_find_tile(rules *r, int s, rules_tile_shape *t);

@@ -2,6 +2,8 @@
  * reduction, and parts of long sums. */
 #include "targets/cpu/rules_tile.h"
 
+#include <math.h>
+
 enum {
     TASKS = 4, /* for each thread, at least */
     SHARED =
@@ -614,14 +616,24 @@ static void add_outer_loops(tile_loops *l) {
     }
 }
 
+/* Tasks of the loops added so far. */
+static double count_tasks(const tile_loops *l) {
+    double tasks = l->block ? (double)l->m / (double)l->block : 1;
+    if (l->vo && l->walk != WALK_ROWS_FIRST) tasks *= ceil((double)l->n / (double)l->tile.nr);
+    for (int a = 0; a < l->owner->space; a++)
+        if (a != l->v && a != l->u && !is_last(l, a)) tasks *= (double)rules_known_extent(l->r, &l->owner->axis[a]);
+    return tasks;
+}
+
 /* Adds the loops over tiles of rows, over panels if rows are first, and those inside of both. */
 static void add_tile_loops(tile_loops *l) {
     const rules_tile_shape *t = &l->tile;
     const bool first = l->walk == WALK_ROWS_FIRST;
     const bool last = l->walk == WALK_BETWEEN_LAST && !has_row_versions(l->r, l->main, t);
     const int threads = l->r->threads;
+    const bool few = threads > 1 && !has_row_versions(l->r, l->main, t) && count_tasks(l) < TASKS * threads;
     if (l->uo && !has_distant_rows(l))
-        add_loop(l, l->uo, !l->place && (((first || last) && !t->separate) || !l->parallel.length));
+        add_loop(l, l->uo, !l->place && (((first || last || few) && !t->separate) || !l->parallel.length));
     for (int a = 0; a < l->owner->space; a++)
         if (is_last(l, a)) add_loop(l, l->owner->axis[a].name, false);
     if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);

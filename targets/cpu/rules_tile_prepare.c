@@ -20,7 +20,8 @@ static dimensions find_dimensions(rules *r, int s, const rules_tile_shape *t, ui
             for (int b = 0; b < reader->space; b++)
                 if (b != t->v && reader->axis[b].var == subscript) found.outside[d] = true;
             if (subscript == reader->axis[t->v].var) found.panel = d;
-            if (t->unit && subscript == reader->axis[t->unit_axis].var) found.steps = d;
+            if (t->unit && rules_steps_in(r, &access[i], d, reader->axis[t->unit_axis].var, tir_unit_width(t->unit)))
+                found.steps = d;
         }
     for (int d = 0; d < rank; d++) /* a tensor may be both operands */
         if (found.panel < 0 || d == found.panel || d == found.steps) found.outside[d] = false;
@@ -143,6 +144,14 @@ static bool is_close(const rules *r, int s, const rules_tile_shape *t, double ti
     return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
 }
 
+/* Cuts the sums into parts if that is better (rules_prepare_parts): s is then the number of the sums over a part. */
+static bool cut_sums(rules *r, int s, bool by_lanes, const rules_tile_shape *t, const rules_lanes_tile *lanes) {
+    const bool packs = lanes->pack[0] != UINT32_MAX || lanes->pack[1] != UINT32_MAX;
+    const rules_tile_shape by = {.v = lanes->v, .u = lanes->u, .nr = lanes->nr, .mr = lanes->mr};
+    if (by_lanes) return rules_prepare_parts(r, s, &by, packs ? lanes->vector * RULES_LANE_VECTORS : 1);
+    return rules_prepare_parts(r, s, t, t->unit ? tir_unit_width(t->unit) : 1);
+}
+
 void rules_prepare_tile(rules *r, int s) {
     static const char *const forms[] = {"tile", "lanes"};
     const double NEVER = 1e300;
@@ -152,12 +161,17 @@ void rules_prepare_tile(rules *r, int s) {
     rules_tile_shape t;
     if (stage->kind != TIR_REDUCE || stage->fold >= 0) return;
     if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
-    const bool found = rules_find_tile(r, s, &t);
+    bool found = rules_find_tile(r, s, &t);
     const double cycles = rules_lanes_cost(r, s, &lanes);
     const double tile_cycles = found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : NEVER;
     bool by_lanes = cycles < tile_cycles;
     if (found && is_close(r, s, &t, tile_cycles, cycles)) tir_doubt(r->schedule, name, "form", forms[!by_lanes]);
     if (found && cycles < NEVER) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
+    if ((found || by_lanes) && cut_sums(r, s, by_lanes, &t, &lanes)) {
+        name = r->region->stages.data[s].name;
+        by_lanes = by_lanes && rules_lanes_cost(r, s, &lanes) < NEVER;
+        found = rules_find_tile(r, s, &t);
+    }
     if (by_lanes) {
         rules_choose_lanes(r, s, &lanes);
         copy_outputs(r, s);
