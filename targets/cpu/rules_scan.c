@@ -174,6 +174,15 @@ static bool has_own_axes(const rules *r, const tir_stage *fold) {
     return own;
 }
 
+/* Makes tasks of the rows of a fold, each step of which has so many points (-1: varying). */
+static void share_rows(rules *r, const tir_stage *fold, int64_t points) {
+    rules_nest nest = {.r = r, .stage = fold};
+    const int64_t trips = rules_extent(r, &fold->axis[fold->space]);
+    for (int a = 0; a < fold->space; a++)
+        rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
+    rules_form_tasks(&nest, points < 0 || trips < 0 ? RULES_TASK_POINTS : points * trips, RULES_TASK_POINTS);
+}
+
 /* Schedules a fold whose steps reduce rows, by lanes and a tree in registers; rows are tasks. False: no step has lanes. */
 static bool schedule_row_steps(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
@@ -191,11 +200,7 @@ static bool schedule_row_steps(rules *r, int s) {
         const tir_stage *step = &r->region->stages.data[q];
         if (!step->removed && step->fold == s) schedule_row_step(r, fold, step);
     }
-    rules_nest nest = {.r = r, .stage = fold};
-    int64_t trips = rules_extent(r, &fold->axis[fold->space]);
-    for (int a = 0; a < fold->space; a++)
-        rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
-    rules_form_tasks(&nest, points < 0 || trips < 0 ? RULES_TASK_POINTS : points * trips, RULES_TASK_POINTS);
+    share_rows(r, fold, points);
     if (!has_own_axes(r, fold)) tir_schedule_add(r->schedule, "store %s reg", fold->name);
     return true;
 }
@@ -206,8 +211,8 @@ bool rules_fold(rules *r, int s) {
         schedule_scan(r, s);
     else if (rules_role_of(r, s) == RULES_BATCH)
         rules_batch(r, s);
-    else if (!schedule_row_steps(r, s))
-        schedule_columns(r, s);
+    else if (!schedule_row_steps(r, s) && !schedule_columns(r, s))
+        share_rows(r, &r->region->stages.data[s], 1);
     return true;
 }
 

@@ -633,7 +633,7 @@ static void add_tile_loops(tile_loops *l) {
     const int threads = l->r->threads;
     const bool few = threads > 1 && !has_row_versions(l->r, l->main, t) && count_tasks(l) < TASKS * threads;
     if (l->uo && !has_distant_rows(l))
-        add_loop(l, l->uo, !l->place && (((first || last || few) && !t->separate) || !l->parallel.length));
+        add_loop(l, l->uo, !l->place && (((first || last) && !t->separate) || few || !l->parallel.length));
     for (int a = 0; a < l->owner->space; a++)
         if (is_last(l, a)) add_loop(l, l->owner->axis[a].name, false);
     if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);
