@@ -39,11 +39,6 @@ graph_id graph_emit_with(graph *g, const char *name, int inputs, const graph_id 
 
 /* ---- broadcasting: shapes align at the last axis; 1 stretches -------------------------------------------------- */
 
-static bool is_one(const graph *g, tir_expr dim) {
-    int64_t value;
-    return tir_is_const(g->pool, dim, &value) && value == 1;
-}
-
 /* Widens `to` so that `with` broadcasts to it. Dimensions that are neither equal nor 1 are left unchanged: the row's shape rule
  * reports them. */
 static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with) {
@@ -53,7 +48,7 @@ static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with
         to->rank++;
     }
     for (int i = 1; i <= with->rank; i++)
-        if (is_one(g, to->dim[to->rank - i])) to->dim[to->rank - i] = with->dim[with->rank - i];
+        if (tir_is_number(g->pool, to->dim[to->rank - i], 1)) to->dim[to->rank - i] = with->dim[with->rank - i];
 }
 
 /* Broadcasts scalars and dimensions of 1 to `shape`; other mismatches are left to the row's shape rule. */
@@ -63,7 +58,7 @@ static graph_id stretch(graph *g, graph_id x, const graph_shape *shape) {
     tir_expr dim[DLC_MAX_RANK];
     for (int i = 0; i < shape->rank; i++) {
         int from = i - (shape->rank - own->rank);
-        dim[i] = from < 0 || is_one(g, own->dim[from]) ? shape->dim[i] : own->dim[from];
+        dim[i] = from < 0 || tir_is_number(g->pool, own->dim[from], 1) ? shape->dim[i] : own->dim[from];
         same &= from >= 0 && dim[i] == own->dim[from];
     }
     return same ? x : graph_broadcast_to(g, x, shape->rank, dim);
@@ -315,7 +310,7 @@ graph_id graph_expand_dims(graph *g, graph_id x, int axis) {
 
 graph_id graph_squeeze(graph *g, graph_id x, int axis) {
     graph_shape shape = *graph_shape_of(g, x);
-    if (axis < 0 || axis >= shape.rank || !is_one(g, shape.dim[axis]))
+    if (axis < 0 || axis >= shape.rank || !tir_is_number(g->pool, shape.dim[axis], 1))
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "dimension %d of a tensor of rank %d is not one of size 1",
                   axis, shape.rank);
     memmove(shape.dim + axis, shape.dim + axis + 1, (size_t)(shape.rank - axis - 1) * sizeof *shape.dim);

@@ -8,9 +8,6 @@
 /* Adds a last dimension to result 0; raises if it has DLC_MAX_RANK already. */
 void graph_infer_add_dim(const graph_infer *infer, tir_expr dim);
 
-/* Is the size known to be 1? */
-bool graph_is_one(const tir_pool *pool, tir_expr dim);
-
 /* x without the axes that are not `kept`, which have size 1; x itself if all are kept. */
 graph_id graph_drop_axes(graph *g, graph_id x, const bool *kept);
 

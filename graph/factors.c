@@ -282,9 +282,8 @@ static bool is_normalized(const graph *g, graph_id value, uint32_t contracted, n
         const graph_shape *factor = graph_shape_of(g, out->factor);
         bool equal = is_sum_of(g, out->factor, out->terms, contracted, divides);
         for (int i = 0; i < factor->rank; i++) {
-            int64_t size = 0;
             const int axis = graph_axis_of(out->axes[i], graph_shape_of(g, value)->rank);
-            const bool one = tir_is_const(g->pool, factor->dim[i], &size) && size == 1;
+            const bool one = tir_is_number(g->pool, factor->dim[i], 1);
             equal = equal && (one || !(contracted >> axis & 1));
         }
         if (equal) return true;

@@ -52,11 +52,9 @@ static bool is_move(const graph_node *node) {
 
 /* Does the convolution use whole channel blocks: not grouped, or depthwise? Small groups would pick single channels out of blocks. */
 static bool convolves_blocks(const graph *g, const graph_node *node) {
-    int64_t channels;
     if (node->op->structure != GRAPH_CONVOLVES) return false;
     const graph_shape *w = graph_shape_of(g, node->input[1]);
-    return node->attribute[graph_op_attribute(node->op, "groups")].integer == 1 ||
-           (tir_is_const(g->pool, w->dim[1], &channels) && channels == 1);
+    return node->attribute[graph_op_attribute(node->op, "groups")].integer == 1 || tir_is_number(g->pool, w->dim[1], 1);
 }
 
 static bool known_sizes(const graph *g, graph_id value, int64_t *size) {

@@ -2,6 +2,7 @@
  * rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
+#include "graph/ops_common.h"
 #include "graph/origin.h"
 
 /* The families, graph/ops_<name>.c, a line each. */
@@ -378,10 +379,8 @@ void graph_compute_row(graph_compute *compute) {
     if (!graph_op_has_scalar(op) || compute->inputs > (int)(sizeof operand / sizeof *operand))
         lib_raise(compute->region->arena->scope, DLC_INTERNAL, "operator %s has no compute definition", op->name);
     const graph_shape *shape = compute->result_shape;
-    tir_stage *stage =
-        tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL, NULL);
     tir_expr index[DLC_MAX_RANK];
-    for (int i = 0; i < shape->rank; i++) index[i] = stage->axis[i].var;
+    tir_stage *stage = graph_map_stage(compute, shape, index);
     for (int i = 0; i < compute->inputs; i++)
         operand[i] =
             compute->operand[i] == GRAPH_NONE ? 0 : tir_region_load(compute->region, compute->operand[i], index);

@@ -125,8 +125,7 @@ static void infer_prelu(graph_infer *infer) {
     if (slope->rank > x->rank)
         graph_infer_fail(infer, "slope has rank %d, expected at most that of x, %d", slope->rank, x->rank);
     for (int i = 0; i < slope->rank; i++) {
-        int64_t extent;
-        if (tir_is_const(infer->g->pool, slope->dim[i], &extent) && extent == 1) continue;
+        if (tir_is_number(infer->g->pool, slope->dim[i], 1)) continue;
         graph_infer_equal(infer, slope->dim[i], x->dim[x->rank - slope->rank + i],
                           "dimensions of slope other than 1 and the last ones of x");
     }
@@ -212,21 +211,19 @@ NUMBER(tanh_shrink, x - tanh(x))
 static void reference_prelu(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *slope = &r->operand[1];
     int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         for (int i = 0; i < slope->rank; i++) from[i] = slope->dim[i] == 1 ? 0 : at[x->rank - slope->rank + i];
         double value = x->data[graph_reference_at(x, at)];
         r->result[0].data[graph_reference_at(x, at)] =
             value < 0 ? value * slope->data[graph_reference_at(slope, from)] : value;
-    } while (graph_reference_next(x, at));
+    }
 }
 
 static void reference_glu(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    int64_t at[DLC_MAX_RANK] = {0}, axis = r->attribute[GLU_AXIS].integer;
-    if (axis < 0) axis += x->rank;
-    if (graph_reference_count(y) == 0) return;
-    do {
+    int64_t at[DLC_MAX_RANK] = {0};
+    const int axis = graph_axis_of(r->attribute[GLU_AXIS].integer, x->rank);
+    GRAPH_REFERENCE_EACH(y, at) {
         int64_t from[DLC_MAX_RANK];
         for (int i = 0; i < x->rank; i++) from[i] = at[i];
         double value = x->data[graph_reference_at(x, from)];
@@ -240,7 +237,7 @@ static void reference_glu(const graph_reference *r) {
         default: break;
         }
         y->data[graph_reference_at(y, at)] = value * gate;
-    } while (graph_reference_next(y, at));
+    }
 }
 
 #endif

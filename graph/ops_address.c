@@ -256,14 +256,13 @@ static void reference_reverse_sequence(const graph_reference *r) {
     int axis = graph_axis_of(r->attribute[REVERSE_AXIS].integer, x->rank),
         batch = graph_axis_of(r->attribute[REVERSE_BATCH].integer, x->rank);
     int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         int64_t length = (int64_t)r->operand[1].data[at[batch]];
         if (length > x->dim[axis]) length = x->dim[axis];
         memcpy(from, at, sizeof from);
         if (at[axis] < length) from[axis] = length - 1 - at[axis];
         r->result[0].data[graph_reference_at(x, at)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(x, at));
+    }
 }
 
 static void reference_search_sorted(const graph_reference *r) {
@@ -319,8 +318,7 @@ static void reference_col2im(const graph_reference *r) {
 static void reference_center_crop_pad(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         bool inside = true;
         for (int i = 0; i < x->rank; i++) {
             int64_t cut = x->dim[i] > y->dim[i] ? (x->dim[i] - y->dim[i]) / 2 : -((y->dim[i] - x->dim[i]) / 2);
@@ -328,7 +326,7 @@ static void reference_center_crop_pad(const graph_reference *r) {
             inside = inside && from[i] >= 0 && from[i] < x->dim[i];
         }
         y->data[graph_reference_at(y, to)] = inside ? x->data[graph_reference_at(x, from)] : 0;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

@@ -66,9 +66,9 @@ static tir_expr load_where(const graph_compute *c, const tir_expr *index, tir_ex
 
 static void compute_affine_gather(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-    tir_expr axis[DLC_MAX_RANK], index[DLC_MAX_RANK], guard = tir_bool(c->pool, true);
-    for (int a = 0; a < y->rank; a++) axis[a] = stage->axis[a].var;
+    tir_expr axis[DLC_MAX_RANK];
+    tir_stage *stage = graph_map_stage(c, y, axis);
+    tir_expr index[DLC_MAX_RANK], guard = tir_bool(c->pool, true);
     for (int d = 0; d < x->rank; d++) {
         index[d] = position(c, d, y->rank, axis, -1);
         guard = tir_and(c->pool, guard, is_inside(c->pool, index[d], x->dim[d]));
@@ -172,21 +172,19 @@ static int64_t reference_position(const graph_reference *r, const graph_referenc
 static void reference_affine_gather(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     int64_t index[DLC_MAX_RANK] = {0};
-    if (!graph_reference_count(y)) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, index) {
         const int64_t at = reference_position(r, x, y->rank, index);
         y->data[graph_reference_at(y, index)] = at < 0 ? 0 : x->data[at];
-    } while (graph_reference_next(y, index));
+    }
 }
 
 static void reference_affine_scatter(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     int64_t index[DLC_MAX_RANK] = {0};
-    if (!graph_reference_count(x)) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, index) {
         const int64_t at = reference_position(r, y, x->rank, index);
         if (at >= 0) y->data[at] += x->data[graph_reference_at(x, index)];
-    } while (graph_reference_next(x, index));
+    }
 }
 #endif
 

@@ -24,8 +24,7 @@ static void infer_mask(const graph_infer *infer) {
                          lib_dtypes[scores].name);
     if (mask->rank > RANK) graph_infer_fail(infer, "mask has rank %d, expected at most %d", mask->rank, RANK);
     for (int i = 0; i < mask->rank; i++) {
-        int64_t extent;
-        if (tir_is_const(infer->g->pool, mask->dim[i], &extent) && extent == 1) continue;
+        if (tir_is_number(infer->g->pool, mask->dim[i], 1)) continue;
         graph_infer_equal(infer, mask->dim[i], size[RANK - mask->rank + i],
                           "dimensions of the mask that are not 1 and [batch, heads, queries, keys]");
     }
@@ -78,9 +77,7 @@ static graph_id scale_scores(graph *g, graph_id scores, tir_expr width, double s
 static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     tir_expr dim[] = {queries, keys}, ahead = tir_sub(g->pool, keys, queries);
     graph_id last = graph_iota(g, DLC_I64, 2, dim, 0);
-    int64_t number;
-    if (!tir_is_const(g->pool, ahead, &number) || number != 0)
-        last = graph_add(g, last, graph_dimension(g, DLC_I64, ahead));
+    if (!tir_is_number(g->pool, ahead, 0)) last = graph_add(g, last, graph_dimension(g, DLC_I64, ahead));
     return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
@@ -180,11 +177,11 @@ static graph_id sum_shared(graph *g, graph_id c, graph_id x, const graph_shape *
 /* The sum over the axes along which the mask repeats. */
 static graph_id sum_repeated(graph *g, graph_id c, graph_id mask) {
     const graph_shape shape = *graph_shape_of(g, mask);
-    int64_t axes[RANK], size;
+    int64_t axes[RANK];
     int count = 0;
     for (int i = 0; i < RANK; i++) {
         const int own = i + shape.rank - RANK;
-        if (own < 0 || (tir_is_const(g->pool, shape.dim[own], &size) && size == 1)) axes[count++] = i;
+        if (own < 0 || tir_is_number(g->pool, shape.dim[own], 1)) axes[count++] = i;
     }
     if (count) c = graph_reduce_sum(g, c, count, axes, true);
     return graph_reshape(g, c, shape.rank, shape.dim);
@@ -235,8 +232,7 @@ static double reference_score(const graph_reference *r, int64_t b, int64_t h, in
 static void reference_attention(const graph_reference *r) {
     const graph_reference_tensor *v = &r->operand[V], *y = &r->result[0];
     int64_t at[4] = {0}, t = v->dim[2];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, at) {
         double most = -INFINITY, sum = 0, value = 0;
         for (int64_t j = 0; j < t; j++) {
             double score = reference_score(r, at[0], at[1], at[2], j);
@@ -249,7 +245,7 @@ static void reference_attention(const graph_reference *r) {
             value += weight * v->data[((at[0] * v->dim[1] + head) * t + j) * v->dim[3] + at[3]];
         }
         y->data[graph_reference_at(y, at)] = most == -INFINITY ? 0 : value / sum;
-    } while (graph_reference_next(y, at));
+    }
 }
 #endif
 

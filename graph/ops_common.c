@@ -66,12 +66,16 @@ tir_expr graph_limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_e
     return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, value), high), low);
 }
 
-void graph_compute_elements(graph_compute *compute, graph_element element) {
-    const graph_shape *shape = &compute->result_shape[0];
+tir_stage *graph_map_stage(graph_compute *compute, const graph_shape *shape, tir_expr *axis) {
     tir_stage *stage =
         tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL, NULL);
-    tir_expr axis[DLC_MAX_RANK];
     for (int i = 0; i < shape->rank; i++) axis[i] = stage->axis[i].var;
+    return stage;
+}
+
+void graph_compute_elements(graph_compute *compute, graph_element element) {
+    tir_expr axis[DLC_MAX_RANK];
+    tir_stage *stage = graph_map_stage(compute, &compute->result_shape[0], axis);
     compute->result[0] = tir_stage_value(compute->region, stage, element(compute, axis), 0, 0);
 }
 
@@ -141,6 +145,14 @@ bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index) 
         index[i] = 0;
     }
     return false;
+}
+
+graph_reference_rows graph_reference_rows_along(const graph_reference_tensor *tensor, int64_t axis) {
+    graph_reference_rows rows = {1, 1, 1};
+    const int at = graph_axis_of(axis, tensor->rank);
+    for (int i = 0; i < tensor->rank; i++)
+        *(i < at ? &rows.outer : i == at ? &rows.size : &rows.inner) *= tensor->dim[i];
+    return rows;
 }
 
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits) {

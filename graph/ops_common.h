@@ -30,6 +30,8 @@ static inline int64_t graph_list_entry(const graph_attribute *list, int i, int64
 
 /* ---- compute definitions */
 
+/* A map stage without values, over the elements of a tensor of this shape; sets axis[rank] to its axes' variables. */
+tir_stage *graph_map_stage(graph_compute *compute, const graph_shape *shape, tir_expr *axis);
 /* The element of the result at index axis[rank]. */
 typedef tir_expr (*graph_element)(graph_compute *compute, const tir_expr *axis);
 /* result[0][i...] = element(i...) as one map stage. */
@@ -89,10 +91,19 @@ int64_t graph_reference_count(const graph_reference_tensor *tensor);
 int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *index);
 /* Advances the index, at first all zeros, in row-major order; false: it was the last one. The tensor must not be empty. */
 bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
+/* For each index of the tensor, which may be empty, in row-major order: the array `index`, at first all zeros. */
+#define GRAPH_REFERENCE_EACH(tensor, index)                                   \
+    for (bool more_##index = graph_reference_count(tensor) > 0; more_##index; \
+         more_##index = graph_reference_next(tensor, index))
 /* The number of the integer dtype whose bits are the low bits of `bits`; bool: 1 unless `bits` is 0. */
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
 /* x, an integer of -2^63 .. 2^64-1, modulo 2^64. */
 uint64_t graph_reference_word(double x);
+/* Rows along an axis: element i < size of row (o, k), o < outer, k < inner, is at position (o*size + i)*inner + k. */
+typedef struct graph_reference_rows {
+    int64_t outer, size, inner;
+} graph_reference_rows;
+graph_reference_rows graph_reference_rows_along(const graph_reference_tensor *tensor, int64_t axis); /* -rank..rank-1 */
 static inline bool graph_reference_integral(dlc_dtype dtype) {
     return !lib_dtype_is_float(dtype);
 }

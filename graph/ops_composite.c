@@ -382,18 +382,6 @@ static void tangent_cross_entropy(graph_rule *rule) {
 
 #ifdef DLC_REFERENCE
 
-/* Rows along an axis: element i < size of row (o, k), o < outer, k < inner, is at position (o*size + i)*inner + k. */
-typedef struct rows {
-    int64_t outer, size, inner;
-} rows;
-
-static rows rows_along(const graph_reference_tensor *x, int64_t axis) {
-    rows r = {1, 1, 1};
-    if (axis < 0) axis += x->rank;
-    for (int i = 0; i < x->rank; i++) *(i < axis ? &r.outer : i == axis ? &r.size : &r.inner) *= x->dim[i];
-    return r;
-}
-
 /* Sets *most to the maximum of x[i*step], i < size (NaN if any element is), and *sum to the sum of exp(x - *most). */
 static void row_exponentials(const double *x, int64_t size, int64_t step, double *most, double *sum) {
     *most = -INFINITY;
@@ -404,7 +392,7 @@ static void row_exponentials(const double *x, int64_t size, int64_t step, double
 }
 
 static void reference_softmax_of(const graph_reference *r, bool logarithm) {
-    rows k = rows_along(&r->operand[0], r->attribute[SOFTMAX_AXIS].integer);
+    const graph_reference_rows k = graph_reference_rows_along(&r->operand[0], r->attribute[SOFTMAX_AXIS].integer);
     for (int64_t o = 0; o < k.outer * k.inner; o++) {
         int64_t start = o / k.inner * k.inner * k.size + o % k.inner;
         const double *x = r->operand[0].data + start;
@@ -427,12 +415,10 @@ static void reference_log_softmax(const graph_reference *r) {
 static int64_t gather_reduced(const graph_reference *r, const int64_t *point, double *out) {
     const graph_reference_tensor *x = &r->operand[0];
     bool reduced[DLC_MAX_RANK] = {false};
-    for (int i = 0; i < r->attribute[0].count; i++)
-        reduced[r->attribute[0].list[i] + (r->attribute[0].list[i] < 0 ? x->rank : 0)] = true;
+    for (int i = 0; i < r->attribute[0].count; i++) reduced[graph_axis_of(r->attribute[0].list[i], x->rank)] = true;
     for (int i = 0; i < x->rank && r->attribute[0].count == 0; i++) reduced[i] = true;
     int64_t at[DLC_MAX_RANK] = {0}, count = 0;
-    if (graph_reference_count(x) == 0) return 0;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         bool same = true;
         for (int i = 0, k = 0; i < x->rank; i++) {
             if (!reduced[i])
@@ -441,7 +427,7 @@ static int64_t gather_reduced(const graph_reference *r, const int64_t *point, do
                 k += r->attribute[1].integer != 0;
         }
         if (same) out[count++] = x->data[graph_reference_at(x, at)];
-    } while (graph_reference_next(x, at));
+    }
     return count;
 }
 
@@ -473,9 +459,9 @@ static void reference_reduced(const graph_reference *r, double (*f)(const double
     enum { MOST = 1 << 12 };
     double elements[MOST]; /* samples are small */
     int64_t point[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(y) == 0 || graph_reference_count(&r->operand[0]) > MOST) return;
-    do y->data[graph_reference_at(y, point)] = f(elements, gather_reduced(r, point, elements), r->attribute);
-    while (graph_reference_next(y, point));
+    if (graph_reference_count(&r->operand[0]) > MOST) return;
+    GRAPH_REFERENCE_EACH(y, point)
+        y->data[graph_reference_at(y, point)] = f(elements, gather_reduced(r, point, elements), r->attribute);
 }
 static void reference_mean(const graph_reference *r) {
     reference_reduced(r, number_mean);
@@ -511,7 +497,7 @@ static void reference_rms_norm(const graph_reference *r) {
 }
 
 static void reference_batch_norm(const graph_reference *r) {
-    rows k = rows_along(&r->operand[0], r->attribute[NORM_AXIS].integer);
+    const graph_reference_rows k = graph_reference_rows_along(&r->operand[0], r->attribute[NORM_AXIS].integer);
     for (int64_t i = 0; i < graph_reference_count(&r->operand[0]); i++) {
         int64_t c = i / k.inner % k.size;
         double y = (r->operand[0].data[i] - r->operand[3].data[c]) /
@@ -543,7 +529,7 @@ static void reference_embedding(const graph_reference *r) {
 
 static void reference_one_hot(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
-    rows k = rows_along(y, r->attribute[ONE_HOT_AXIS].integer);
+    const graph_reference_rows k = graph_reference_rows_along(y, r->attribute[ONE_HOT_AXIS].integer);
     for (int64_t i = 0; i < graph_reference_count(y); i++)
         y->data[i] =
             r->operand[0].data[i / (k.inner * k.size) * k.inner + i % k.inner] == (double)(i / k.inner % k.size);
@@ -551,7 +537,7 @@ static void reference_one_hot(const graph_reference *r) {
 
 static void reference_cross_entropy(const graph_reference *r) {
     const graph_reference_tensor *labels = &r->operand[1];
-    rows k = rows_along(&r->operand[0], r->attribute[CROSS_AXIS].integer);
+    const graph_reference_rows k = graph_reference_rows_along(&r->operand[0], r->attribute[CROSS_AXIS].integer);
     for (int64_t o = 0; o < graph_reference_count(labels); o++) {
         const double *x = r->operand[0].data + o / k.inner * k.inner * k.size + o % k.inner;
         double most, sum;

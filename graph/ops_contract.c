@@ -236,19 +236,14 @@ static int batch_axis(const matmul_batch *batch, int operand, int i) {
     return axis < 0 ? -1 : axis;
 }
 
-bool graph_is_one(const tir_pool *pool, tir_expr dim) {
-    int64_t value;
-    return tir_is_const(pool, dim, &value) && value == 1;
-}
-
 static void infer_matmul(graph_infer *infer) {
     infer_contracted(infer);
     const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
     matmul_batch batch = matmul_batches(x->rank, w->rank);
     for (int i = 0; i < batch.count; i++) {
         int a = batch_axis(&batch, 0, i), b = batch_axis(&batch, 1, i);
-        bool from_w = a < 0 || (b >= 0 && graph_is_one(infer->g->pool, x->dim[a]));
-        if (!from_w && b >= 0 && !graph_is_one(infer->g->pool, w->dim[b])) {
+        bool from_w = a < 0 || (b >= 0 && tir_is_number(infer->g->pool, x->dim[a], 1));
+        if (!from_w && b >= 0 && !tir_is_number(infer->g->pool, w->dim[b], 1)) {
             const char *what = lib_arena_format(
                 infer->g->arena, "sizes of batch dimension %d of x and %d of w (or one of them 1)", a, b);
             graph_infer_equal(infer, x->dim[a], w->dim[b], what);
@@ -277,8 +272,8 @@ enum { BOTH, X_ONLY, W_ONLY };
 /* The role of batch dimension i of the result. */
 static int role_of(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, int i) {
     int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
-    const bool one_x = a < 0 || graph_is_one(g->pool, shape[0]->dim[a]),
-               one_w = b < 0 || graph_is_one(g->pool, shape[1]->dim[b]);
+    const bool one_x = a < 0 || tir_is_number(g->pool, shape[0]->dim[a], 1),
+               one_w = b < 0 || tir_is_number(g->pool, shape[1]->dim[b], 1);
     return a < 0 ? W_ONLY : b < 0 ? X_ONLY : one_x == one_w ? BOTH : one_x ? W_ONLY : X_ONLY;
 }
 

@@ -118,12 +118,11 @@ static void reference_put(const graph_reference *r, int cache, int update, int64
     const graph_reference_tensor *c = &r->operand[cache], *u = &r->operand[update], *y = &r->result[cache - 2];
     int64_t at[RANK] = {0}, to[RANK];
     for (int64_t i = 0; i < graph_reference_count(c); i++) y->data[i] = c->data[i];
-    if (graph_reference_count(u) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(u, at) {
         memcpy(to, at, sizeof to);
         to[ROW] += start;
         y->data[graph_reference_at(y, to)] = u->data[graph_reference_at(u, at)];
-    } while (graph_reference_next(u, at));
+    }
 }
 
 static void reference_cached_attention(const graph_reference *r) {
@@ -134,8 +133,7 @@ static void reference_cached_attention(const graph_reference *r) {
     int64_t start = (int64_t)fmin(fmax(r->operand[POSITION].data[0], 0), (double)(room - steps)), at[RANK] = {0};
     reference_put(r, K_CACHE, K, start);
     reference_put(r, V_CACHE, V, start);
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, at) {
         int64_t head = at[HEAD] / (q->dim[HEAD] / keys->dim[HEAD]), end = start + at[ROW] + 1;
         double most = -INFINITY, sum = 0, value = 0;
         for (int pass = 0; pass < 2; pass++)
@@ -152,7 +150,7 @@ static void reference_cached_attention(const graph_reference *r) {
                          values->data[graph_reference_at(values, (int64_t[]){at[BATCH], head, j, at[COLUMN]})];
             }
         y->data[graph_reference_at(y, at)] = value / sum;
-    } while (graph_reference_next(y, at));
+    }
 }
 
 static void reference_lora_linear(const graph_reference *r) {

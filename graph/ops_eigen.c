@@ -95,9 +95,8 @@ static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rota
 static void compute_single(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
-        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
         tir_expr index[DLC_MAX_RANK];
-        for (int d = 0; d < y->rank; d++) index[d] = stage->axis[d].var;
+        tir_stage *stage = graph_map_stage(c, y, index);
         c->result[result] = tir_stage_value(c->region, stage, graph_operand_load(c, result, index), 0, 0);
     }
 }
@@ -143,8 +142,7 @@ static void compute_jacobi(graph_compute *c) {
     close_fold(&f, next);
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
-        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-        for (int d = 0; d < y->rank; d++) f.axis[d] = stage->axis[d].var;
+        tir_stage *stage = graph_map_stage(c, y, f.axis);
         tir_expr value = load2(&f, f.state[result], f.axis[free], f.axis[free + 1]);
         c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
     }

@@ -151,14 +151,15 @@ static void einsum_sizes(const tir_pool *pool, const einsum *e, const graph_shap
     for (int o = 0; o < e->count; o++)
         for (int i = 0; i < e->term[o].rank; i++) {
             tir_expr *known = &size[e->term[o].label[i]];
-            if (!*known || (e->term[o].label[i] >= ELLIPSIS && graph_is_one(pool, *known))) *known = shape[o]->dim[i];
+            if (!*known || (e->term[o].label[i] >= ELLIPSIS && tir_is_number(pool, *known, 1)))
+                *known = shape[o]->dim[i];
         }
 }
 
 /* Is the axis one of an ellipsis, of size 1, that is broadcast to another size? */
 static bool is_repeated(const tir_pool *pool, const einsum_term *term, int axis, tir_expr dim, const tir_expr *size) {
     int label = term->label[axis];
-    return label >= ELLIPSIS && graph_is_one(pool, dim) && !graph_is_one(pool, size[label]);
+    return label >= ELLIPSIS && tir_is_number(pool, dim, 1) && !tir_is_number(pool, size[label], 1);
 }
 
 static void drop_label(einsum_term *term, int at) {

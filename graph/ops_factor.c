@@ -84,9 +84,8 @@ static void lu_find(lu_step *s) {
 static void empty_lu_panel(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
-        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
         tir_expr index[DLC_MAX_RANK];
-        for (int d = 0; d < y->rank; d++) index[d] = stage->axis[d].var;
+        tir_stage *stage = graph_map_stage(c, y, index);
         tir_expr value = result ? tir_cast(c->pool, DLC_I32, index[y->rank - 1]) : graph_operand_load(c, 0, index);
         c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
     }
@@ -97,8 +96,7 @@ static void compute_lu_panel(graph_compute *c) {
     const graph_shape *a = &c->operand_shape[0];
     const int free = a->rank - 2;
     int64_t size;
-    if ((tir_is_const(pool, a->dim[free + 1], &size) && size == 0) ||
-        (tir_is_const(pool, a->dim[free], &size) && size <= 1)) {
+    if (tir_is_number(pool, a->dim[free + 1], 0) || (tir_is_const(pool, a->dim[free], &size) && size <= 1)) {
         empty_lu_panel(c);
         return;
     }
@@ -134,8 +132,7 @@ static void compute_lu_panel(graph_compute *c) {
     close_fold(f, next);
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
-        stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-        for (int d = 0; d < y->rank; d++) f->axis[d] = stage->axis[d].var;
+        stage = graph_map_stage(c, y, f->axis);
         tir_expr element = load_own(f, f->state[result], 2 - result, f->axis + free);
         c->result[result] = tir_stage_value(c->region, stage, element, 0, 0);
     }

@@ -545,8 +545,7 @@ static void reference_point(const double *line, int64_t step, int64_t parts, int
 static void reference_dft(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     bool inverse = r->attribute[DFT_INVERSE].integer, onesided = r->attribute[DFT_ONESIDED].integer;
-    int axis = (int)r->attribute[DFT_AXIS].integer;
-    if (axis < 0) axis += x->rank;
+    const int axis = graph_axis_of(r->attribute[DFT_AXIS].integer, x->rank);
     int64_t size = x->dim[axis], parts = x->dim[x->rank - 1], inner = 1, n = r->attribute[DFT_LENGTH].integer;
     if (!n) n = inverse && onesided ? 2 * (size - 1) : size;
     for (int i = axis + 1; i < x->rank - 1; i++) inner *= x->dim[i];
@@ -634,9 +633,7 @@ static void transpose_dft(graph_rule *rule) {
             c = graph_select(g, once, c, graph_mul_number(g, c, 2));
         }
     }
-    int64_t parts;
-    if (tir_is_const(pool, x.dim[last], &parts) && parts == 1)
-        c = graph_slice_axis(g, c, last, tir_index(pool, 0), tir_index(pool, 1));
+    if (tir_is_number(pool, x.dim[last], 1)) c = graph_slice_axis(g, c, last, tir_index(pool, 0), tir_index(pool, 1));
     rule->out[0] = resized(g, c, axis, x.dim[axis]);
 }
 

@@ -564,9 +564,8 @@ static void scatter_factors(const graph_rule *rule, graph_id factor[2]) {
 /* Has x no element that an update could meet? */
 static bool meets_nothing(const graph_rule *rule) {
     const graph_shape *x = graph_shape_of(rule->g, rule->input[0]);
-    int64_t size;
     for (int i = 0; i < x->rank; i++)
-        if (tir_is_const(rule->g->pool, x->dim[i], &size) && size == 0) return true;
+        if (tir_is_number(rule->g->pool, x->dim[i], 0)) return true;
     return false;
 }
 
@@ -633,10 +632,9 @@ static int64_t limit(double value, int64_t last) {
 
 static void reference_gather(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *y = &r->result[0];
-    if (graph_reference_count(y) == 0) return;
-    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t along = graph_axis_of(r->attribute[0].integer, x->rank);
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         int at = 0;
         for (int i = 0; i < x->rank; i++) {
             if (i != along) {
@@ -647,20 +645,19 @@ static void reference_gather(const graph_reference *r) {
             at += indices->rank;
         }
         y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(y, to));
+    }
 }
 
 static void reference_gather_elements(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1];
-    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t along = graph_axis_of(r->attribute[0].integer, x->rank);
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(indices) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(indices, to) {
         int64_t at = graph_reference_at(indices, to);
         memcpy(from, to, sizeof from);
         from[along] = limit(indices->data[at], x->dim[along] - 1);
         r->result[0].data[at] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(indices, to));
+    }
 }
 
 static void reference_gather_nd(const graph_reference *r) {
@@ -699,10 +696,9 @@ static void reference_scatter(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *updates = &r->operand[2];
     const graph_reference_tensor *y = &r->result[0];
     for (int64_t i = 0; i < graph_reference_count(x); i++) y->data[i] = x->data[i];
-    if (graph_reference_count(updates) == 0 || graph_reference_count(x) == 0) return;
-    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t along = graph_axis_of(r->attribute[0].integer, x->rank);
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(updates, from) {
         int at = 0;
         for (int i = 0; i < x->rank; i++) {
             to[i] = i == along ? (int64_t)indices->data[graph_reference_at(indices, from + at)] : from[at];
@@ -712,23 +708,22 @@ static void reference_scatter(const graph_reference *r) {
         double *target = &y->data[graph_reference_at(y, to)];
         *target =
             combined(r->attribute[1].integer, x->dtype, *target, updates->data[graph_reference_at(updates, from)]);
-    } while (graph_reference_next(updates, from));
+    }
 }
 
 static void reference_scatter_elements(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *updates = &r->operand[2];
-    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t along = graph_axis_of(r->attribute[0].integer, x->rank);
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
     for (int64_t i = 0; i < graph_reference_count(x); i++) r->result[0].data[i] = x->data[i];
-    if (graph_reference_count(updates) == 0 || graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(updates, from) {
         int64_t at = graph_reference_at(updates, from);
         memcpy(to, from, sizeof to);
         if (!(indices->data[at] >= 0 && indices->data[at] < (double)x->dim[along])) continue;
         to[along] = (int64_t)indices->data[at];
         double *target = &r->result[0].data[graph_reference_at(x, to)];
         *target = combined(r->attribute[1].integer, x->dtype, *target, updates->data[at]);
-    } while (graph_reference_next(updates, from));
+    }
 }
 
 static void reference_scatter_nd(const graph_reference *r) {
@@ -762,25 +757,23 @@ static int64_t window_start(const graph_reference_tensor *x, const graph_referen
 
 static void reference_dynamic_slice(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    if (graph_reference_count(y) == 0) return;
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         for (int i = 0; i < x->rank; i++)
             from[i] = to[i] + window_start(x, &r->operand[1], &r->attribute[1], y->dim, i);
         y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(y, to));
+    }
 }
 
 static void reference_dynamic_update_slice(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *update = &r->operand[1], *y = &r->result[0];
     for (int64_t i = 0; i < graph_reference_count(x); i++) y->data[i] = x->data[i];
-    if (graph_reference_count(update) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(update, from) {
         for (int i = 0; i < x->rank; i++)
             to[i] = from[i] + window_start(x, &r->operand[2], &r->attribute[0], update->dim, i);
         y->data[graph_reference_at(y, to)] = update->data[graph_reference_at(update, from)];
-    } while (graph_reference_next(update, from));
+    }
 }
 
 #endif

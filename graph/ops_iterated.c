@@ -257,8 +257,7 @@ static void expand_gammaincc(graph_expand *e) {
 static void reference_both(const graph_reference *r, double (*f)(dlc_dtype t, double a, double b)) {
     const graph_reference_tensor *y = &r->result[0];
     int64_t at[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, at) {
         double x[2];
         for (int k = 0; k < 2; k++) {
             const graph_reference_tensor *from = &r->operand[k];
@@ -267,7 +266,7 @@ static void reference_both(const graph_reference *r, double (*f)(dlc_dtype t, do
             x[k] = from->data[graph_reference_at(from, index)];
         }
         y->data[graph_reference_at(y, at)] = f(r->operand[0].dtype, x[0], x[1]);
-    } while (graph_reference_next(y, at));
+    }
 }
 
 /* Euclid's algorithm on magnitudes. */

@@ -44,8 +44,7 @@ static void compute_cholesky(graph_compute *c) {
     next = tir_select(pool, tir_le(pool, j, i), next, old);
     uint32_t after = tir_stage_value(c->region, stage, next, 0, 0);
     close_fold(&f, &after);
-    stage = tir_region_stage(c->region, TIR_MAP, c->name, a->rank, NULL, a->dim, 0, NULL, NULL);
-    for (int d = 0; d < a->rank; d++) f.axis[d] = stage->axis[d].var;
+    stage = graph_map_stage(c, a, f.axis);
     i = f.axis[upper ? free + 1 : free], j = f.axis[upper ? free : free + 1];
     c->result[0] = tir_stage_value(c->region, stage,
                                    tir_select(pool, tir_le(pool, j, i), load2(&f, f.state[0], i, j), zero), 0, 0);
@@ -103,8 +102,7 @@ static void compute_solve(graph_compute *c) {
     tir_expr next = tir_select(pool, tir_eq(pool, k, f.t), x, tir_select(pool, tir_lt(pool, f.t, k), less, old));
     uint32_t after = tir_stage_value(c->region, stage, next, 0, 0);
     close_fold(&f, &after);
-    stage = tir_region_stage(c->region, TIR_MAP, c->name, rank, NULL, b->dim, 0, NULL, NULL);
-    for (int d = 0; d < rank; d++) index[d] = stage->axis[d].var;
+    stage = graph_map_stage(c, b, index);
     memcpy(f.axis, index, (size_t)batch * sizeof *index);
     f.axis[batch] = index[left ? batch + 1 : batch];
     k = index[left ? batch : batch + 1];
@@ -186,8 +184,7 @@ static void compute_qr(graph_compute *c) {
     for (int result = 0; result < 2;
          result++) { /* rows of r with a negative diagonal, and their columns of q, change signs */
         const graph_shape *y = &c->result_shape[result];
-        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-        for (int d = 0; d < y->rank; d++) f.axis[d] = stage->axis[d].var;
+        tir_stage *stage = graph_map_stage(c, y, f.axis);
         tir_expr i = f.axis[free], j = f.axis[free + 1], k = result ? i : j, zero = tir_float(pool, f.dtype, 0);
         tir_expr value = load2(&f, f.state[0], k, result ? j : tir_add(pool, n, i));
         tir_expr negative = tir_lt(pool, load2(&f, f.state[0], k, k), zero);

@@ -140,10 +140,8 @@ static void expand_mean_variance_normalization(graph_expand *e) {
 
 static void reference_line(const graph_reference *r, bool hard) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t axis = r->attribute[LINE_AXIS].integer, inner = 1;
-    if (axis < 0) axis += x->rank;
-    for (int64_t i = axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    const int64_t n = x->dim[axis];
+    const graph_reference_rows rows = graph_reference_rows_along(x, r->attribute[LINE_AXIS].integer);
+    const int64_t n = rows.size, inner = rows.inner;
     for (int64_t i = 0; i < graph_reference_count(x); i++) {
         const double *line = x->data + i / inner / n * n * inner + i % inner;
         int64_t greatest = 0;
@@ -170,22 +168,21 @@ static void reference_mean_variance_normalization(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
     const uint32_t axes = graph_axes_of(&r->attribute[MEAN_AXES], x->rank, true);
     int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         double sum = 0, square = 0, count = 0;
         for (int pass = 0; pass < 2; pass++) {
             memset(from, 0, sizeof from);
-            do {
+            GRAPH_REFERENCE_EACH(x, from) {
                 bool same = true;
                 for (int i = 0; i < x->rank; i++) same = same && (axes >> i & 1 || from[i] == at[i]);
                 double value = x->data[graph_reference_at(x, from)];
                 if (same && pass == 0) sum += value, count++;
                 if (same && pass == 1) square += (value - sum / count) * (value - sum / count);
-            } while (graph_reference_next(x, from));
+            }
         }
         int64_t i = graph_reference_at(x, at);
         r->result[0].data[i] = (x->data[i] - sum / count) / (sqrt(square / count) + r->attribute[MEAN_EPSILON].number);
-    } while (graph_reference_next(x, at));
+    }
 }
 
 #endif

@@ -73,9 +73,8 @@ static void element_ranks(selection *s, bool with_index) {
     graph_compute *c = s->c;
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, x->rank, NULL, x->dim, 0, NULL, NULL);
     tir_expr index[DLC_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) index[i] = stage->axis[i].var;
+    tir_stage *stage = graph_map_stage(c, x, index);
     tir_expr rank = rank_of(c, graph_operand_load(c, 0, index));
     if (with_index) { /* the low half is positive: no key is the lowest or the highest integer */
         tir_expr at = tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), tir_cast(pool, DLC_I64, index[s->along]));
@@ -488,12 +487,10 @@ static void take_results(graph_compute *c, int along, uint32_t order, bool moved
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
     for (int result = 1; result >= 0; result--) {
-        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-        tir_expr index[DLC_MAX_RANK], place[DLC_MAX_RANK], zero = tir_index(pool, 0);
-        for (int i = 0, n = 0; i < y->rank; i++) {
-            index[i] = stage->axis[i].var;
-            place[!moved ? i : i == along ? y->rank - 1 : n++] = index[i];
-        }
+        tir_expr index[DLC_MAX_RANK], place[DLC_MAX_RANK];
+        tir_stage *stage = graph_map_stage(c, y, index);
+        const tir_expr zero = tir_index(pool, 0);
+        for (int i = 0, n = 0; i < y->rank; i++) place[!moved ? i : i == along ? y->rank - 1 : n++] = index[i];
         tir_expr at = tir_region_load(c->region, order, place);
         if (packed) {
             at = tir_and(pool, at, tir_int(pool, DLC_I64, 0xffffffff));
@@ -726,12 +723,10 @@ static bool reference_before(double b, double a, bool least) {
 }
 
 static void reference_order(const graph_reference *r, int64_t axis, int64_t k, bool least) {
-    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    int64_t inner = 1;
-    if (axis < 0) axis += x->rank;
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    int64_t n = x->dim[axis], lines = k * inner == 0 ? 0 : graph_reference_count(y) / (k * inner);
-    for (int64_t line = 0; line < lines * inner; line++) {
+    const graph_reference_tensor *x = &r->operand[0];
+    const graph_reference_rows rows = graph_reference_rows_along(x, axis);
+    const int64_t n = rows.size, inner = rows.inner;
+    for (int64_t line = 0; line < rows.outer * inner; line++) {
         const int64_t column = line % inner, first = line / inner * k * inner + column;
         const double *row = x->data + line / inner * n * inner + column;
         for (int64_t j = 0; j < n; j++) {
@@ -753,7 +748,7 @@ static void reference_top_k(const graph_reference *r) {
 }
 
 static void reference_sort(const graph_reference *r) {
-    int64_t axis = r->attribute[SORT_AXIS].integer + (r->attribute[SORT_AXIS].integer < 0 ? r->operand[0].rank : 0);
+    const int axis = graph_axis_of(r->attribute[SORT_AXIS].integer, r->operand[0].rank);
     reference_order(r, axis, r->operand[0].dim[axis], !r->attribute[SORT_DESCENDING].integer);
 }
 

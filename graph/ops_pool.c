@@ -284,8 +284,7 @@ static void reference_pool(const graph_reference *r, int64_t p) {
     const graph_reference_tensor *y = &r->result[0];
     double element[GRAPH_REFERENCE_WINDOW_MOST];
     int64_t to[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         int64_t count = graph_reference_window(r, 2, r->attribute[0].list, r->attribute + 1, true, to, element);
         double sum = 0, most = element[0], powers = 0;
         for (int64_t i = 0; i < count; i++) {
@@ -296,7 +295,7 @@ static void reference_pool(const graph_reference *r, int64_t p) {
         if (p > 0) most = pow(powers, 1 / (double)p);
         if (p < 0) most = sum / (r->attribute[5].integer ? reference_padded_size(r, to) : (double)count);
         y->data[graph_reference_at(y, to)] = most;
-    } while (graph_reference_next(y, to));
+    }
 }
 static void reference_lp_pool(const graph_reference *r) {
     reference_pool(r, r->attribute[5].integer);
@@ -311,13 +310,12 @@ static void reference_max_pool_with_indices(const graph_reference *r) {
     const bool columns = r->attribute[6].integer;
     int64_t to[DLC_MAX_RANK] = {0};
     reference_pool(r, 0);
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         graph_reference_tensor box = {.rank = spatial};
         int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK] = {to[0], to[1]}, found = -1;
         double most = 0;
         for (int i = 0; i < spatial; i++) box.dim[i] = r->attribute[0].list[i];
-        do {
+        GRAPH_REFERENCE_EACH(&box, at) {
             bool inside = true;
             for (int i = 0; i < spatial; i++) {
                 from[2 + i] =
@@ -335,9 +333,9 @@ static void reference_max_pool_with_indices(const graph_reference *r) {
                 found += from[2 + d] * step;
                 step *= x->dim[2 + d];
             }
-        } while (graph_reference_next(&box, at));
+        }
         r->result[1].data[graph_reference_at(y, to)] = (double)found;
-    } while (graph_reference_next(y, to));
+    }
 }
 static void reference_average_pool(const graph_reference *r) {
     reference_pool(r, -1);
@@ -553,28 +551,27 @@ static double reference_box(const graph_reference_tensor *x, const int64_t *to, 
                             const int64_t *end, int64_t mode, int64_t p) {
     int64_t at[DLC_MAX_RANK] = {0};
     double sum = 0, most = -INFINITY, powers = 0, count = 0;
-    if (graph_reference_count(x)) do {
-            bool inside = at[0] == to[0] && at[1] == to[1];
-            for (int i = 2; i < x->rank; i++) inside = inside && at[i] >= start[i] && at[i] < end[i];
-            if (!inside) continue;
-            double value = x->data[graph_reference_at(x, at)];
-            sum += value, count++, powers += pow(fabs(value), (double)p);
-            if (isnan(value) || value > most) most = isnan(most) ? most : value;
-        } while (graph_reference_next(x, at));
+    GRAPH_REFERENCE_EACH(x, at) {
+        bool inside = at[0] == to[0] && at[1] == to[1];
+        for (int i = 2; i < x->rank; i++) inside = inside && at[i] >= start[i] && at[i] < end[i];
+        if (!inside) continue;
+        double value = x->data[graph_reference_at(x, at)];
+        sum += value, count++, powers += pow(fabs(value), (double)p);
+        if (isnan(value) || value > most) most = isnan(most) ? most : value;
+    }
     return mode == POOL_MAX ? most : mode == POOL_LP ? pow(powers, 1 / (double)p) : sum / count;
 }
 
 static void reference_pool_to(const graph_reference *r, int64_t mode, int64_t p) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     int64_t to[DLC_MAX_RANK] = {0}, start[DLC_MAX_RANK], end[DLC_MAX_RANK];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         for (int i = 2; i < x->rank; i++) {
             start[i] = to[i] * x->dim[i] / y->dim[i];
             end[i] = ((to[i] + 1) * x->dim[i] + y->dim[i] - 1) / y->dim[i];
         }
         y->data[graph_reference_at(y, to)] = reference_box(x, to, start, end, mode, p);
-    } while (graph_reference_next(y, to));
+    }
 }
 static void reference_global_pool(const graph_reference *r) {
     reference_pool_to(r, r->attribute[GLOBAL_MODE].integer, r->attribute[GLOBAL_POWER].integer);

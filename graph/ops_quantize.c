@@ -119,11 +119,6 @@ static void infer_quantized(const graph_infer *infer, tir_expr channels, dlc_dty
 enum { QMATMUL_DTYPE };
 
 /* The shape of a product of operands 0 and 1, x [..., in] and w [in, out]. */
-static bool is_one(const tir_pool *pool, tir_expr size) {
-    int64_t number;
-    return tir_is_const(pool, size, &number) && number == 1;
-}
-
 /* x [..., m, in] and w [in, out], or [..., in, out] whose leading dimensions and those of x broadcast; x may be [in] if w has no
  * leading dimensions. */
 static graph_shape infer_rows_by_columns(const graph_infer *infer) {
@@ -141,9 +136,9 @@ static graph_shape infer_rows_by_columns(const graph_infer *infer) {
     result.dtype = x->dtype;
     for (int i = 3; i <= x->rank && i <= w->rank; i++) { /* from the end */
         tir_expr a = x->dim[x->rank - i], b = w->dim[w->rank - i];
-        if (!is_one(infer->g->pool, a) && !is_one(infer->g->pool, b))
+        if (!tir_is_number(infer->g->pool, a, 1) && !tir_is_number(infer->g->pool, b, 1))
             graph_infer_equal(infer, a, b, "leading dimensions of x and w (or one of them 1)");
-        result.dim[longer - i] = is_one(infer->g->pool, a) ? b : a;
+        result.dim[longer - i] = tir_is_number(infer->g->pool, a, 1) ? b : a;
     }
     result.dim[longer - 2] = x->dim[x->rank - 2];
     result.dim[longer - 1] = w->dim[w->rank - 1];
@@ -505,13 +500,13 @@ static double nearest(double x) {
 static double linear_parameter(const graph_reference *r, int operand, int64_t i, double otherwise) {
     const graph_reference_tensor *x = &r->operand[0], *p = &r->operand[operand];
     const int64_t block = r->attribute[LINEAR_BLOCK].integer;
-    int64_t inner = 1, axis = r->attribute[LINEAR_AXIS].integer;
     if (!graph_reference_given(r, operand)) return otherwise;
     if (p->rank == 0) return p->data[0];
-    if (axis < 0) axis += x->rank;
-    for (int64_t d = axis + 1; d < x->rank; d++) inner *= x->dim[d];
-    int64_t at = i / inner % x->dim[axis];
-    return p->data[block ? (i / inner / x->dim[axis] * p->dim[axis] + at / block) * inner + i % inner : at];
+    const graph_reference_rows k = graph_reference_rows_along(x, r->attribute[LINEAR_AXIS].integer);
+    const int64_t at = i / k.inner % k.size;
+    if (!block) return p->data[at];
+    const int64_t blocks = p->dim[graph_axis_of(r->attribute[LINEAR_AXIS].integer, x->rank)];
+    return p->data[(i / k.inner / k.size * blocks + at / block) * k.inner + i % k.inner];
 }
 
 static void reference_quantize_linear(const graph_reference *r) {
@@ -567,24 +562,22 @@ static void reference_convolution(const graph_reference *r, int x_zero, int w_ze
     const graph_reference_tensor *x = &r->operand[Q_X], *w = &r->operand[Q_W], *y = &r->result[0];
     const graph_attribute *lists = r->attribute;
     int64_t to[DLC_MAX_RANK] = {0}, group = w->dim[0] / lists[QCONV_GROUPS].integer;
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         double sum = 0, a = parameter_at(r, x_zero, 0, 0), b = parameter_at(r, w_zero, to[1], 0);
         int64_t at[DLC_MAX_RANK] = {0};
-        if (graph_reference_count(w)) do {
-                int64_t from[DLC_MAX_RANK] = {to[0], to[1] / group * w->dim[1] + at[1]};
-                bool inside = at[0] == to[1];
-                for (int i = 2; i < x->rank; i++) {
-                    from[i] = to[i] * graph_list_entry(&lists[QCONV_STRIDE], i - 2, 1) +
-                              at[i] * graph_list_entry(&lists[QCONV_DILATION], i - 2, 1) -
-                              graph_list_entry(&lists[QCONV_LOW], i - 2, 0);
-                    inside = inside && from[i] >= 0 && from[i] < x->dim[i];
-                }
-                if (inside)
-                    sum += (x->data[graph_reference_at(x, from)] - a) * (w->data[graph_reference_at(w, at)] - b);
-            } while (graph_reference_next(w, at));
+        GRAPH_REFERENCE_EACH(w, at) {
+            int64_t from[DLC_MAX_RANK] = {to[0], to[1] / group * w->dim[1] + at[1]};
+            bool inside = at[0] == to[1];
+            for (int i = 2; i < x->rank; i++) {
+                from[i] = to[i] * graph_list_entry(&lists[QCONV_STRIDE], i - 2, 1) +
+                          at[i] * graph_list_entry(&lists[QCONV_DILATION], i - 2, 1) -
+                          graph_list_entry(&lists[QCONV_LOW], i - 2, 0);
+                inside = inside && from[i] >= 0 && from[i] < x->dim[i];
+            }
+            if (inside) sum += (x->data[graph_reference_at(x, from)] - a) * (w->data[graph_reference_at(w, at)] - b);
+        }
         y->data[graph_reference_at(y, to)] = integer ? sum : requantize(r, sum, to[1]);
-    } while (graph_reference_next(y, to));
+    }
 }
 static void reference_qlinear_convolution(const graph_reference *r) {
     reference_convolution(r, Q_X_ZERO, Q_W_ZERO, false);

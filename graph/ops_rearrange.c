@@ -194,8 +194,7 @@ static int64_t deep_channel(const graph_reference *r, int64_t channel, int64_t c
 static void reference_blocks(const graph_reference *r, const graph_reference_tensor *shallow,
                              const graph_reference_tensor *deep, bool deepens) {
     int64_t at[DLC_MAX_RANK] = {0}, block = r->attribute[BLOCK_SIZE].integer;
-    if (graph_reference_count(shallow) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(shallow, at) {
         int64_t to[] = {at[0], deep_channel(r, at[1], shallow->dim[1], at[2], at[3]), at[2] / block, at[3] / block};
         double *one = &shallow->data[graph_reference_at(shallow, at)],
                *other = &deep->data[graph_reference_at(deep, to)];
@@ -203,7 +202,7 @@ static void reference_blocks(const graph_reference *r, const graph_reference_ten
             *other = *one;
         else
             *one = *other;
-    } while (graph_reference_next(shallow, at));
+    }
 }
 static void reference_depth_to_space(const graph_reference *r) {
     reference_blocks(r, &r->result[0], &r->operand[0], false);
@@ -215,37 +214,34 @@ static void reference_space_to_depth(const graph_reference *r) {
 static void reference_roll(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
     int64_t at[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-    if (graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         for (int i = 0; i < x->rank; i++) to[i] = at[i];
         for (int k = 0; k < r->attribute[ROLL_AXES].count; k++) {
-            int64_t axis = r->attribute[ROLL_AXES].list[k] + (r->attribute[ROLL_AXES].list[k] < 0 ? x->rank : 0);
+            int64_t axis = graph_axis_of(r->attribute[ROLL_AXES].list[k], x->rank);
             int64_t n = x->dim[axis];
             to[axis] = ((at[axis] + r->attribute[ROLL_SHIFT].list[k]) % n + n) % n;
         }
         r->result[0].data[graph_reference_at(x, to)] = x->data[graph_reference_at(x, at)];
-    } while (graph_reference_next(x, at));
+    }
 }
 
 static void reference_tile(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, at) {
         for (int i = 0; i < x->rank; i++) from[i] = at[i] % x->dim[i];
         y->data[graph_reference_at(y, at)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(y, at));
+    }
 }
 
 static void reference_trilu(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
     int64_t at[DLC_MAX_RANK] = {0}, k = r->attribute[TRILU_DIAGONAL].integer;
-    if (graph_reference_count(x) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, at) {
         int64_t apart = at[x->rank - 1] - at[x->rank - 2], i = graph_reference_at(x, at);
         bool kept = r->attribute[TRILU_UPPER].integer ? apart >= k : apart <= k;
         r->result[0].data[i] = kept ? x->data[i] : 0;
-    } while (graph_reference_next(x, at));
+    }
 }
 
 static void reference_eye(const graph_reference *r) {

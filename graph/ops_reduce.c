@@ -41,17 +41,6 @@ static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_e
     return stage;
 }
 
-/* The tensor converted to the result's dtype. */
-static uint32_t rounded(graph_compute *c, uint32_t tensor) {
-    const graph_shape *y = &c->result_shape[0];
-    if (c->region->tensors.data[tensor].dtype == y->dtype) return tensor;
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-    tir_expr index[DLC_MAX_RANK];
-    for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
-    tir_expr value = tir_cast(c->pool, (tir_dtype)y->dtype, tir_region_load(c->region, tensor, index));
-    return tir_stage_value(c->region, stage, value, 0, 0);
-}
-
 /* ---- reduce_<op> ----------------------------------------------------------------------------------------------- */
 
 enum { REDUCE_AXES, REDUCE_KEEP };
@@ -71,7 +60,8 @@ static void compute_reduce(graph_compute *c) {
     tir_stage *stage = reduce_stage(c, axes, c->attribute[REDUCE_KEEP].integer, index);
     tir_expr element = graph_operand_load(c, 0, index);
     if (op == TIR_ADD || op == TIR_MUL) element = tir_cast(c->pool, (tir_dtype)graph_sum_dtype(x->dtype), element);
-    c->result[0] = rounded(c, tir_stage_reduce(c->region, stage, op, element));
+    c->result[0] =
+        graph_compute_cast(c, tir_stage_reduce(c->region, stage, op, element), c->result_shape[0].dtype, NULL);
 }
 
 /* ---- arg_max --------------------------------------------------------------------------------------------------- */
@@ -122,8 +112,9 @@ static void compute_arg(graph_compute *c, bool least) {
     stage->exact = true;
     tir_stage_value(c->region, stage, tir_select(pool, update, element, best),
                     least ? tir_highest(pool, dtype) : tir_lowest(pool, dtype), tir_select(pool, merge, rival, best));
-    c->result[0] = rounded(c, tir_stage_value(c->region, stage, tir_select(pool, update, here, at),
-                                              tir_int(pool, number, 0), tir_select(pool, merge, there, at)));
+    const uint32_t found = tir_stage_value(c->region, stage, tir_select(pool, update, here, at),
+                                           tir_int(pool, number, 0), tir_select(pool, merge, there, at));
+    c->result[0] = graph_compute_cast(c, found, c->result_shape[0].dtype, NULL);
 }
 
 static void compute_arg_max(graph_compute *c) {
@@ -168,13 +159,11 @@ static uint32_t running(graph_compute *c, tir_op op, int along, bool reverse) {
     uint32_t state = tir_stage_value(c->region, fold, start, start, 0);
     uint32_t fold_number = c->region->stages.count - 1;
 
-    tir_stage *step = tir_region_stage(c->region, TIR_MAP, c->name, x->rank, NULL, x->dim, 0, NULL, NULL);
+    tir_stage *step = graph_map_stage(c, x, index);
     step->fold = (int32_t)fold_number;
     count = 0;
-    for (int i = 0; i < x->rank; i++) {
-        index[i] = step->axis[i].var;
+    for (int i = 0; i < x->rank; i++)
         if (i != along) free[count++] = index[i];
-    }
     if (reverse) index[along] = tir_sub(pool, tir_sub(pool, x->dim[along], tir_index(pool, 1)), index[along]);
     tir_expr element = tir_cast(pool, dtype, graph_operand_load(c, 0, index));
     tir_expr so_far = tir_region_load(c->region, state, free);
@@ -194,12 +183,12 @@ static void compute_cumulative(graph_compute *c, tir_op op) {
     bool exclusive = c->attribute[CUMULATIVE_EXCLUSIVE].integer, reverse = c->attribute[CUMULATIVE_REVERSE].integer;
     uint32_t results = running(c, op, along, reverse);
     if (!exclusive && !reverse) {
-        c->result[0] = rounded(c, results);
+        c->result[0] = graph_compute_cast(c, results, y->dtype, NULL);
         return;
     }
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-    tir_expr index[DLC_MAX_RANK], one = tir_index(pool, 1), guard = 0;
-    for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
+    tir_expr index[DLC_MAX_RANK];
+    tir_stage *stage = graph_map_stage(c, y, index);
+    tir_expr one = tir_index(pool, 1), guard = 0;
     if (reverse) index[along] = tir_sub(pool, tir_sub(pool, y->dim[along], one), index[along]);
     if (exclusive) {
         guard = tir_le(pool, one, index[along]);
@@ -414,12 +403,12 @@ static void reference_reduce(const graph_reference *r, const reduction *f) {
     const graph_attribute *axes = &r->attribute[REDUCE_AXES];
     bool over[DLC_MAX_RANK];
     for (int i = 0; i < x->rank; i++) over[i] = axes->count == 0;
-    for (int k = 0; k < axes->count; k++) over[axes->list[k] + (axes->list[k] < 0 ? x->rank : 0)] = true;
+    for (int k = 0; k < axes->count; k++) over[graph_axis_of(axes->list[k], x->rank)] = true;
     for (int64_t result = 0; result < graph_reference_count(y); result++) {
         double number = first_number(f, x->dtype);
         uint64_t integer = graph_reference_word(f->integer_first);
         int64_t from[DLC_MAX_RANK] = {0};
-        for (bool more = graph_reference_count(x) > 0; more; more = graph_reference_next(x, from)) {
+        GRAPH_REFERENCE_EACH(x, from) {
             int64_t at = 0;
             for (int i = 0; i < x->rank; i++)
                 if (!over[i]) at = at * x->dim[i] + from[i];
@@ -436,20 +425,17 @@ static void reference_reduce(const graph_reference *r, const reduction *f) {
 
 static void reference_arg(const graph_reference *r, double sign) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t axis = r->attribute[ARG_AXIS].integer, outer = 1, inner = 1;
-    if (axis < 0) axis += x->rank;
-    for (int i = 0; i < axis; i++) outer *= x->dim[i];
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    for (int64_t o = 0; o < outer; o++)
-        for (int64_t i = 0; i < inner; i++) {
-            const double *row = x->data + o * x->dim[axis] * inner + i;
+    const graph_reference_rows k = graph_reference_rows_along(x, r->attribute[ARG_AXIS].integer);
+    for (int64_t o = 0; o < k.outer; o++)
+        for (int64_t i = 0; i < k.inner; i++) {
+            const double *row = x->data + o * k.size * k.inner + i;
             int64_t best = 0;
-            for (int64_t j = 1; j < x->dim[axis]; j++) {
-                double a = row[best * inner], b = row[j * inner];
+            for (int64_t j = 1; j < k.size; j++) {
+                double a = row[best * k.inner], b = row[j * k.inner];
                 bool better = isnan(a) ? false : isnan(b) || sign * b > sign * a, same = isnan(a) ? isnan(b) : a == b;
                 if (better || (same && r->attribute[ARG_LAST].integer)) best = j;
             }
-            r->result[0].data[o * inner + i] = (double)best;
+            r->result[0].data[o * k.inner + i] = (double)best;
         }
 }
 static void reference_arg_max(const graph_reference *r) {
@@ -461,18 +447,14 @@ static void reference_arg_min(const graph_reference *r) {
 
 static void reference_cumulative(const graph_reference *r, const reduction *f) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t axis = r->attribute[CUMULATIVE_AXIS].integer, outer = 1, inner = 1;
-    if (axis < 0) axis += x->rank;
-    for (int i = 0; i < axis; i++) outer *= x->dim[i];
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    int64_t length = x->dim[axis];
-    for (int64_t line = 0; line < outer * inner; line++) {
-        int64_t base = line / inner * length * inner + line % inner;
+    const graph_reference_rows k = graph_reference_rows_along(x, r->attribute[CUMULATIVE_AXIS].integer);
+    for (int64_t line = 0; line < k.outer * k.inner; line++) {
+        int64_t base = line / k.inner * k.size * k.inner + line % k.inner;
         bool integral = in_words(f, x->dtype), exclusive = r->attribute[CUMULATIVE_EXCLUSIVE].integer;
         double number = first_number(f, x->dtype);
         uint64_t integer = graph_reference_word(f->integer_first);
-        for (int64_t t = 0; t < length; t++) {
-            int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? length - 1 - t : t) * inner;
+        for (int64_t t = 0; t < k.size; t++) {
+            int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? k.size - 1 - t : t) * k.inner;
             double *result = &r->result[0].data[at];
             if (exclusive) *result = integral ? graph_reference_wrap(x->dtype, integer) : number;
             if (integral)

@@ -333,15 +333,6 @@ static void infer_deformable_convolution(graph_infer *infer) {
  * column of the window; row and column of the result. */
 enum { A_BATCH, A_SHARED, A_PART, A_KY, A_KX, A_Y, A_X, A_RANK };
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The neighbours of the positions at which the windows sample, moved by the offsets. */
 static taps deformed_taps(graph_expand *e, const sampler *s) {
     graph *g = e->g;
@@ -413,7 +404,7 @@ static void expand_deformable_convolution(graph_expand *e) {
     tir_pool *pool = g->pool;
     const int64_t groups = e->attribute[DEFORM_GROUPS].integer, shared = e->attribute[DEFORM_OFFSET_GROUPS].integer;
     const graph_shape x = *graph_shape_of(g, e->input[D_X]);
-    const tir_expr each = tir_index(pool, groups / greatest_divisor(groups, shared)),
+    const tir_expr each = tir_index(pool, groups / tir_gcd(groups, shared)),
                    parts = tir_mul(pool, tir_index(pool, shared), each);
     sampler s = sample(g, e->input[D_X], tir_mul(pool, x.dim[0], parts), tir_div(pool, x.dim[1], parts));
     graph_id image =
@@ -475,8 +466,7 @@ static void reference_roi_align(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     bool half = r->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL;
     int64_t to[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         const double *roi = r->operand[1].data + 4 * to[0];
         const int64_t samples[] = {reference_samples(r, roi, 0), reference_samples(r, roi, 1)};
         double sum = 0, most = -INFINITY;
@@ -502,7 +492,7 @@ static void reference_roi_align(const graph_reference *r) {
         }
         double all = (double)(samples[0] * samples[1]);
         y->data[graph_reference_at(y, to)] = all < 1 ? 0 : r->attribute[ROI_MODE].integer == ROI_MAX ? most : sum / all;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 static void reference_deformable_convolution(const graph_reference *r) {
@@ -510,8 +500,7 @@ static void reference_deformable_convolution(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
     const graph_attribute *a = r->attribute;
     int64_t to[DLC_MAX_RANK] = {0}, window = w->dim[2] * w->dim[3];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         int64_t group = to[1] / (w->dim[0] / a[DEFORM_GROUPS].integer);
         double sum = graph_reference_given(r, D_BIAS) ? r->operand[D_BIAS].data[to[1]] : 0;
         for (int64_t c = 0; c < w->dim[1]; c++)
@@ -533,7 +522,7 @@ static void reference_deformable_convolution(const graph_reference *r) {
                 sum += weight * between(x, (int64_t[]){to[0], channel}, at);
             }
         y->data[graph_reference_at(y, to)] = sum;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

@@ -410,8 +410,7 @@ static void reference_resize(const graph_reference *r) {
     int axes[DLC_MAX_RANK], count = resized_axes(r->attribute, x->rank, axes);
     int64_t to[DLC_MAX_RANK] = {0}, index[DLC_MAX_RANK][TAPS], taps[DLC_MAX_RANK];
     double weight[DLC_MAX_RANK][TAPS];
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         bool outside = false;
         for (int i = 0; i < x->rank; i++) index[i][0] = to[i], weight[i][0] = 1, taps[i] = 1;
         for (int i = 0; i < count; i++) {
@@ -435,7 +434,7 @@ static void reference_resize(const graph_reference *r) {
             }
         }
         y->data[graph_reference_at(y, to)] = outside ? r->attribute[RESIZE_EXTRAPOLATION].number : sum;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

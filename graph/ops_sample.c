@@ -157,8 +157,7 @@ static void reference_affine_grid(const graph_reference *r) {
     const graph_reference_tensor *theta = &r->operand[0], *y = &r->result[0];
     int64_t at[DLC_MAX_RANK] = {0};
     int spatial = y->rank - 2;
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, at) {
         const double *row = theta->data + (at[0] * spatial + at[1 + spatial]) * (spatial + 1);
         double sum = row[spatial];
         for (int k = 0; k < spatial; k++) {
@@ -168,7 +167,7 @@ static void reference_affine_grid(const graph_reference *r) {
             sum += row[k] * (corners ? n > 1 ? 2 * i / (double)(n - 1) - 1 : -1 : (2 * i + 1) / (double)n - 1);
         }
         y->data[graph_reference_at(y, at)] = sum;
-    } while (graph_reference_next(y, at));
+    }
 }
 
 /* The position `at` of an image of n elements after padding is applied: reflected step by step, or limited to the image. */
@@ -206,8 +205,7 @@ static void reference_grid_sample(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *grid = &r->operand[1], *y = &r->result[0];
     int64_t to[DLC_MAX_RANK] = {0};
     int spatial = x->rank - 2;
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         double at[SPACE_MAX];
         for (int i = 0; i < spatial; i++) {
             int64_t from[DLC_MAX_RANK] = {to[0]};
@@ -220,7 +218,7 @@ static void reference_grid_sample(const graph_reference *r) {
         }
         y->data[graph_reference_at(y, to)] =
             r->attribute[SAMPLE_MODE].integer == CUBIC ? reference_cubic(r, to, at) : between(x, to, at);
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

@@ -289,8 +289,8 @@ static double line_quantile(const double *line, int64_t n, double q, int64_t met
 static void reference_lines(const graph_reference *r, const double *q, int64_t quantities, int axis, int64_t method,
                             bool ignore) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t inner = 1, n = x->dim[axis], count = graph_reference_count(x);
-    for (int d = axis + 1; d < x->rank; d++) inner *= x->dim[d];
+    const graph_reference_rows rows = graph_reference_rows_along(x, axis);
+    const int64_t n = rows.size, inner = rows.inner, count = graph_reference_count(x);
     double *line = malloc((size_t)n * sizeof *line);
     for (int64_t k = 0; line && k < quantities; k++)
         for (int64_t at = 0; at < count / n; at++) {

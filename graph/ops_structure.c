@@ -21,11 +21,6 @@ static tir_expr guard_range(tir_pool *pool, tir_expr guard, tir_expr index, tir_
     return guard_with(pool, guard, tir_lt(pool, index, end));
 }
 
-static bool is_number(const tir_pool *pool, tir_expr e, int64_t number) {
-    int64_t value;
-    return tir_is_const(pool, e, &value) && value == number;
-}
-
 /* A dimension list of an attribute as a shape: not too long, no negative constants. */
 static void infer_dims(const graph_infer *infer, const graph_attribute *dims, graph_shape *shape) {
     if (dims->count > DLC_MAX_RANK)
@@ -49,7 +44,7 @@ static void infer_reshape(graph_infer *infer) {
     int inferred = -1;
     for (int i = 0; i < shape.count && i < DLC_MAX_RANK; i++) {
         dims[i] = shape.dims[i];
-        if (!is_number(pool, dims[i], -1)) continue;
+        if (!tir_is_number(pool, dims[i], -1)) continue;
         if (inferred >= 0) graph_infer_fail(infer, "only one dimension of the shape may be -1");
         inferred = i;
         dims[i] = tir_index(pool, 1);
@@ -61,7 +56,7 @@ static void infer_reshape(graph_infer *infer) {
     tir_expr elements = graph_infer_product(infer, x->rank, x->dim);
     tir_expr others = graph_infer_product(infer, result->rank, result->dim);
     if (inferred >= 0) {
-        if (is_number(pool, others, 0)) graph_infer_fail(infer, "-1 beside a dimension of 0 has no definite size");
+        if (tir_is_number(pool, others, 0)) graph_infer_fail(infer, "-1 beside a dimension of 0 has no definite size");
         result->dim[inferred] = tir_div(pool, elements, tir_max(pool, others, tir_index(pool, 1)));
         others = tir_mul(pool, others, result->dim[inferred]);
     }
@@ -83,7 +78,7 @@ static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int 
     bool outermost = true;
     for (int i = first; i < last; i++) {
         index[i] = tir_index(pool, 0);
-        if (is_number(pool, from->dim[i], 1)) continue;
+        if (tir_is_number(pool, from->dim[i], 1)) continue;
         tir_expr one = tir_index(pool, 1); /* avoids zero divisors for empty tensors */
         tir_expr inner = tir_max(pool, product(pool, from->dim, i + 1, last), one);
         index[i] = tir_div(pool, position, inner);
@@ -146,7 +141,7 @@ static void infer_broadcast(graph_infer *infer) {
                          axes->count, x->rank);
     graph_infer_axes(infer, axes, result->rank, "axes");
     for (int i = 0; i < x->rank; i++)
-        if (!is_number(infer->g->pool, x->dim[i], 1))
+        if (!tir_is_number(infer->g->pool, x->dim[i], 1))
             graph_infer_equal(infer, x->dim[i], result->dim[graph_axis_of(axes->list[i], result->rank)],
                               "operand dimension (other than 1) and result dimension");
 }
@@ -155,7 +150,7 @@ ELEMENT(broadcast) {
     tir_expr index[DLC_MAX_RANK];
     const graph_shape *x = &c->operand_shape[0];
     for (int i = 0; i < x->rank; i++)
-        index[i] = is_number(c->pool, x->dim[i], 1)
+        index[i] = tir_is_number(c->pool, x->dim[i], 1)
                        ? tir_index(c->pool, 0)
                        : axis[graph_axis_of(c->attribute[1].list[i], c->result_shape[0].rank)];
     return graph_operand_load(c, 0, index);
@@ -340,9 +335,10 @@ ELEMENT(concat) {
     for (int k = c->inputs - 1; k >= 0; k--) {
         tir_expr begin = tir_sub(pool, end, c->operand_shape[k].dim[along]);
         const tir_expr extent = c->operand_shape[k].dim[along];
-        index[along] = is_number(pool, extent, 1) ? tir_index(pool, 0) : tir_sub(pool, axis[along], begin);
+        index[along] = tir_is_number(pool, extent, 1) ? tir_index(pool, 0) : tir_sub(pool, axis[along], begin);
         tir_expr guard = guard_range(pool, 0, axis[along], begin, end);
-        if (!is_number(pool, extent, 0)) value = tir_region_load_guarded(c->region, c->operand[k], index, guard, value);
+        if (!tir_is_number(pool, extent, 0))
+            value = tir_region_load_guarded(c->region, c->operand[k], index, guard, value);
         end = begin;
     }
     return value;
@@ -399,7 +395,8 @@ static void transpose_broadcast(graph_rule *rule) {
     for (int k = 0; k < y.rank; k++) {
         int from = 0;
         while (from < x.rank && graph_axis_of(rule->attribute[1].list[from], y.rank) != k) from++;
-        const bool repeats = from == x.rank || (is_number(g->pool, x.dim[from], 1) && !is_number(g->pool, y.dim[k], 1));
+        const bool repeats =
+            from == x.rank || (tir_is_number(g->pool, x.dim[from], 1) && !tir_is_number(g->pool, y.dim[k], 1));
         if (repeats)
             summed[sums++] = k;
         else
@@ -554,50 +551,41 @@ static void reference_reshape(const graph_reference *r) {
 
 static void reference_transpose(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    if (graph_reference_count(x) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK] = {0};
-    do {
-        for (int i = 0; i < x->rank; i++) {
-            int64_t source = r->attribute[0].list[i];
-            to[i] = from[source < 0 ? source + x->rank : source];
-        }
+    GRAPH_REFERENCE_EACH(x, from) {
+        for (int i = 0; i < x->rank; i++) to[i] = from[graph_axis_of(r->attribute[0].list[i], x->rank)];
         r->result[0].data[graph_reference_at(&r->result[0], to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(x, from));
+    }
 }
 
 static void reference_broadcast(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    if (graph_reference_count(y) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK] = {0};
-    do {
-        for (int i = 0; i < x->rank; i++) {
-            int64_t target = r->attribute[1].list[i];
-            from[i] = x->dim[i] == 1 ? 0 : to[target < 0 ? target + y->rank : target];
-        }
+    GRAPH_REFERENCE_EACH(y, to) {
+        for (int i = 0; i < x->rank; i++)
+            from[i] = x->dim[i] == 1 ? 0 : to[graph_axis_of(r->attribute[1].list[i], y->rank)];
         y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(y, to));
+    }
 }
 
 static void reference_reverse(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    if (graph_reference_count(x) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(x, from) {
         memcpy(to, from, sizeof to);
         for (int k = 0; k < r->attribute[0].count; k++) {
-            int64_t axis = r->attribute[0].list[k] + (r->attribute[0].list[k] < 0 ? x->rank : 0);
+            int axis = graph_axis_of(r->attribute[0].list[k], x->rank);
             to[axis] = x->dim[axis] - 1 - from[axis];
         }
         r->result[0].data[graph_reference_at(x, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(x, from));
+    }
 }
 
 static void reference_slice(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    if (graph_reference_count(x) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0};
     double *out = r->result[0].data;
-    do {
+    GRAPH_REFERENCE_EACH(x, from) {
         bool inside = true;
         for (int i = 0; i < x->rank; i++) {
             int64_t start = r->attribute[0].list[i], stop = r->attribute[1].list[i];
@@ -607,7 +595,7 @@ static void reference_slice(const graph_reference *r) {
             inside = inside && from[i] >= start && from[i] < stop && (from[i] - start) % step == 0;
         }
         if (inside) *out++ = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(x, from));
+    }
 }
 
 /* By steps from the first element: stay (edge), advance cyclically (wrap), or advance and turn at the ends (reflect). */
@@ -627,21 +615,19 @@ static int64_t repeated(int64_t at, int64_t size, int64_t mode) {
 
 static void reference_pad_repeat(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    if (graph_reference_count(y) == 0) return;
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         for (int i = 0; i < x->rank; i++)
             from[i] = repeated(to[i] - r->attribute[REPEAT_LOW].list[i], x->dim[i], r->attribute[REPEAT_MODE].integer);
         y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(y, to));
+    }
 }
 
 static void reference_pad(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     for (int64_t i = 0; i < graph_reference_count(y); i++) y->data[i] = r->operand[1].data[0];
-    if (graph_reference_count(x) == 0) return;
     int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-    do {
+    GRAPH_REFERENCE_EACH(x, from) {
         bool inside = true;
         for (int i = 0; i < x->rank; i++) {
             int64_t between = r->attribute[2].count ? r->attribute[2].list[i] : 0;
@@ -649,33 +635,32 @@ static void reference_pad(const graph_reference *r) {
             inside = inside && to[i] >= 0 && to[i] < y->dim[i];
         }
         if (inside) y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(x, from));
+    }
 }
 
 static void reference_concat(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
-    int64_t axis = r->attribute[0].integer + (r->attribute[0].integer < 0 ? y->rank : 0), offset = 0;
+    int64_t axis = graph_axis_of(r->attribute[0].integer, y->rank), offset = 0;
     for (int k = 0; k < r->inputs; k++) {
         const graph_reference_tensor *x = &r->operand[k];
         int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
-        if (graph_reference_count(x)) do {
-                memcpy(to, from, sizeof to);
-                to[axis] += offset;
-                y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
-            } while (graph_reference_next(x, from));
+        GRAPH_REFERENCE_EACH(x, from) {
+            memcpy(to, from, sizeof to);
+            to[axis] += offset;
+            y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+        }
         offset += x->dim[axis];
     }
 }
 
 static void reference_iota(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
-    if (graph_reference_count(y) == 0) return;
-    int64_t to[DLC_MAX_RANK] = {0}, axis = r->attribute[2].integer + (r->attribute[2].integer < 0 ? y->rank : 0);
-    do {
+    int64_t to[DLC_MAX_RANK] = {0}, axis = graph_axis_of(r->attribute[2].integer, y->rank);
+    GRAPH_REFERENCE_EACH(y, to) {
         double number = (double)to[axis];
         y->data[graph_reference_at(y, to)] =
             graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, (uint64_t)to[axis]) : number;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

@@ -232,19 +232,18 @@ static void expand_triplet_loss(graph_expand *e) {
 
 static void reference_batch_norm_training(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t axis = r->attribute[BATCH_AXIS].integer, inner = 1, count = graph_reference_count(x);
-    if (axis < 0) axis += x->rank;
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    const graph_reference_rows k = graph_reference_rows_along(x, r->attribute[BATCH_AXIS].integer);
+    const int64_t count = graph_reference_count(x);
     const double momentum = r->attribute[BATCH_MOMENTUM].number;
-    for (int64_t c = 0; c < x->dim[axis]; c++) {
-        double sum = 0, square = 0, n = (double)count / (double)x->dim[axis];
+    for (int64_t c = 0; c < k.size; c++) {
+        double sum = 0, square = 0, n = (double)count / (double)k.size;
         for (int64_t i = 0; i < count; i++)
-            if (i / inner % x->dim[axis] == c) sum += x->data[i];
+            if (i / k.inner % k.size == c) sum += x->data[i];
         for (int64_t i = 0; i < count; i++)
-            if (i / inner % x->dim[axis] == c) square += (x->data[i] - sum / n) * (x->data[i] - sum / n);
+            if (i / k.inner % k.size == c) square += (x->data[i] - sum / n) * (x->data[i] - sum / n);
         double root = sqrt(square / n + r->attribute[BATCH_EPSILON].number);
         for (int64_t i = 0; i < count; i++)
-            if (i / inner % x->dim[axis] == c)
+            if (i / k.inner % k.size == c)
                 r->result[0].data[i] = (x->data[i] - sum / n) / root * r->operand[1].data[c] + r->operand[2].data[c];
         r->result[1].data[c] = r->operand[3].data[c] * momentum + sum / n * (1 - momentum);
         r->result[2].data[c] = r->operand[4].data[c] * momentum + square / n * (1 - momentum);
@@ -253,10 +252,8 @@ static void reference_batch_norm_training(const graph_reference *r) {
 
 static void reference_class_loss(const graph_reference *r, bool logits, double smoothing) {
     const graph_reference_tensor *x = &r->operand[L_X], *labels = &r->operand[L_LABELS];
-    int64_t axis = r->attribute[CLASS_AXIS].integer, inner = 1, reduction = r->attribute[CLASS_REDUCTION].integer;
-    if (axis < 0) axis += x->rank;
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    const int64_t classes = x->dim[axis];
+    const graph_reference_rows k = graph_reference_rows_along(x, r->attribute[CLASS_AXIS].integer);
+    const int64_t classes = k.size, inner = k.inner, reduction = r->attribute[CLASS_REDUCTION].integer;
     double total = 0, all = 0;
     for (int64_t i = 0; i < graph_reference_count(labels); i++) {
         const double *row = x->data + i / inner * classes * inner + i % inner;
@@ -289,13 +286,11 @@ static void reference_class_cross_entropy(const graph_reference *r) {
 
 static void reference_cosine_similarity(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    int64_t axis = r->attribute[COSINE_AXIS].integer, inner = 1;
-    if (axis < 0) axis += x->rank;
-    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    const graph_reference_rows rows = graph_reference_rows_along(x, r->attribute[COSINE_AXIS].integer);
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
         double dot = 0, a = 0, b = 0, least = r->attribute[COSINE_EPSILON].number;
-        for (int64_t k = 0; k < x->dim[axis]; k++) {
-            int64_t at = (i / inner * x->dim[axis] + k) * inner + i % inner;
+        for (int64_t k = 0; k < rows.size; k++) {
+            int64_t at = (i / rows.inner * rows.size + k) * rows.inner + i % rows.inner;
             double u = x->data[at], v = r->operand[1].data[at];
             dot += u * v, a += u * u, b += v * v;
         }

@@ -91,11 +91,6 @@ static tir_expr index_of(const transposed *t, int64_t n) {
     return tir_index(t->g->pool, n);
 }
 
-/* The greatest whole number that is at most n/by. */
-static int64_t quotient(int64_t n, int64_t by) {
-    return n / by - (n % by < 0);
-}
-
 /* The steps of the window that meet result point `first` modulo the stride: the element of the first one solves
  * from*dilation = first + low modulo the stride. */
 static phases phase_of(const axis *a, int64_t dilation, int64_t low, int64_t first) {
@@ -139,7 +134,7 @@ static bool read_axis(transposed *t, int i, bool is_spread) {
     a->distance = dilation / common;
     const int64_t more = (a->extent - 1) * dilation + 1 - a->stride - low - graph_list_entry(&attribute[HIGH], i, 0) +
                          graph_list_entry(&attribute[OUTPUT_PADDING], i, 0);
-    a->beyond = -quotient(-more, a->stride);
+    a->beyond = -tir_floor_div(-more, a->stride);
     a->excess = a->beyond * a->stride - more;
     return (dilation == 1 || a->stride <= RUNS_MOST) && find_phases(a, dilation, low);
 }
@@ -307,10 +302,9 @@ static void reference_convolution_transposed(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
     const graph_attribute *a = r->attribute;
     int64_t from[DLC_MAX_RANK] = {0}, group = w->dim[0] / a[GROUPS].integer;
-    if (graph_reference_count(x) == 0 || graph_reference_count(w) == 0 || graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(x, from) {
         int64_t at[DLC_MAX_RANK] = {0};
-        do {
+        GRAPH_REFERENCE_EACH(w, at) {
             if (at[0] != from[1]) continue;
             int64_t to[DLC_MAX_RANK] = {from[0], from[1] / group * w->dim[1] + at[1]};
             bool inside = true;
@@ -327,8 +321,8 @@ static void reference_convolution_transposed(const graph_reference *r) {
                                                           graph_reference_word(left) * graph_reference_word(right));
             else
                 *sum += left * right;
-        } while (graph_reference_next(w, at));
-    } while (graph_reference_next(x, from));
+        }
+    }
 }
 #endif
 

@@ -113,13 +113,13 @@ static void infer_convolution(graph_infer *infer) {
 
 /* Channel of x for output channel co and channel ci of its group. */
 static tir_expr input_channel(const graph_compute *c, tir_expr co, tir_expr ci) {
-    int64_t groups = c->attribute[CONVOLUTION_GROUPS].integer, channels = 0;
+    int64_t groups = c->attribute[CONVOLUTION_GROUPS].integer;
     const graph_shape *w = &c->operand_shape[1];
     if (groups == 1) return ci;
     tir_expr per_group =
         tir_max(c->pool, tir_div(c->pool, w->dim[0], tir_index(c->pool, groups)), tir_index(c->pool, 1));
     tir_expr group = tir_div(c->pool, co, per_group);
-    if (tir_is_const(c->pool, w->dim[1], &channels) && channels == 1) return group; /* depthwise */
+    if (tir_is_number(c->pool, w->dim[1], 1)) return group; /* depthwise */
     return tir_add(c->pool, tir_mul(c->pool, group, w->dim[1]), ci);
 }
 
@@ -273,7 +273,7 @@ static graph_id tangent_of_chosen(graph_rule *rule) {
     const graph_shape shape = *graph_shape_of(g, x);
     const graph_attribute *size = &rule->attribute[REDUCE_WINDOW_SIZE];
     const bool most = rule->attribute[REDUCE_WINDOW_OP].integer == REDUCE_WINDOW_MAX;
-    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], at[DLC_MAX_RANK], extent;
+    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], at[DLC_MAX_RANK];
     for (int i = 0; i < shape.rank; i++) {
         const graph_window w = graph_window_of(rule->attribute + REDUCE_WINDOW_LISTS, i);
         low[i] = w.number[WINDOW_LOW];
@@ -286,7 +286,7 @@ static graph_id tangent_of_chosen(graph_rule *rule) {
     const graph_id tangents = shape.rank ? graph_pad(g, rule->tangent[0], zero, low, high) : rule->tangent[0];
     graph_id d = graph_full_like(g, y, 0);
     for (int i = 0; i < shape.rank; i++)
-        if (tir_is_const(g->pool, graph_shape_of(g, y)->dim[i], &extent) && extent == 0) return d; /* no window fits */
+        if (tir_is_number(g->pool, graph_shape_of(g, y)->dim[i], 0)) return d; /* no window fits */
     for (int i = 0; i >= 0;) { /* from the last position to the first, which wins */
         d = graph_select(g, graph_eq(g, window_elements(rule, padded, at), y), window_elements(rule, tangents, at), d);
         for (i = shape.rank - 1; i >= 0 && at[i]-- == 0; i--) at[i] = size->list[i] - 1;
@@ -386,7 +386,7 @@ static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
     for (int i = 0; i < x.rank - 2; i++) {
         const graph_window k = graph_window_of(attribute + CONVOLUTION_LISTS, i);
         const int64_t before = k.number[WINDOW_LOW], after = k.number[WINDOW_HIGH], stride = k.number[WINDOW_STRIDE];
-        if (tir_is_const(g->pool, shape.dim[2 + i], &extent) && extent == 0) return; /* no window fits */
+        if (tir_is_number(g->pool, shape.dim[2 + i], 0)) return; /* no window fits */
         extra[i] = stride - 1;
         if (!tir_is_const(g->pool, graph_shape_of(g, w)->dim[2 + i], &extent))
             varies = true;
@@ -477,8 +477,8 @@ static void infer_convolution_weights(graph_infer *infer) {
 static bool runs_over_input(const graph_compute *c, int i, int spatial) {
     const graph_shape *w = &c->result_shape[0];
     const graph_window k = graph_window_of(c->attribute + CONVOLUTION_LISTS, i);
-    int64_t own, channels;
-    return i + 1 < spatial && k.number[WINDOW_STRIDE] == 1 && tir_is_const(c->pool, w->dim[1], &own) && own == 1 &&
+    int64_t channels;
+    return i + 1 < spatial && k.number[WINDOW_STRIDE] == 1 && tir_is_number(c->pool, w->dim[1], 1) &&
            tir_is_const(c->pool, w->dim[0], &channels) && channels == c->attribute[CONVOLUTION_GROUPS].integer;
 }
 
@@ -552,59 +552,42 @@ int64_t graph_reference_window_position(const graph_attribute *lists, int64_t i,
     return at < 0 || at >= size ? -1 : at;
 }
 
-static void reference_convolution(const graph_reference *r) {
-    const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
+/* Each element of the result, y or w, is the sum of the products of x's elements with operand 1's, which is the other one. */
+static void reference_products(const graph_reference *r, const graph_reference_tensor *w,
+                               const graph_reference_tensor *y) {
+    const graph_reference_tensor *x = &r->operand[0], *other = &r->operand[1], *result = &r->result[0];
     int64_t groups = r->attribute[4].integer, to[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(result, to) {
         double sum = 0;
         uint64_t word = 0;
         int64_t at[DLC_MAX_RANK] = {0};
-        at[0] = to[1];
-        if (graph_reference_count(w)) do {
-                int64_t from[DLC_MAX_RANK] = {to[0], to[1] / (w->dim[0] / groups) * w->dim[1] + at[1]};
-                bool inside = at[0] == to[1];
-                for (int i = 2; i < x->rank; i++) {
-                    from[i] = graph_reference_window_position(r->attribute, i - 2, 1, to[i], at[i], x->dim[i]);
-                    inside &= from[i] >= 0;
-                }
-                if (!inside) continue;
-                double a = x->data[graph_reference_at(x, from)], b = w->data[graph_reference_at(w, at)];
-                if (graph_reference_integral(y->dtype))
-                    word += graph_reference_word(a) * graph_reference_word(b);
-                else
-                    sum += a * b;
-            } while (graph_reference_next(w, at));
-        y->data[graph_reference_at(y, to)] =
-            graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, word) : sum;
-    } while (graph_reference_next(y, to));
+        const int64_t *o = result == y ? to : at, *k = result == y ? at : to;
+        if (result == y) at[0] = to[1];
+        GRAPH_REFERENCE_EACH(other, at) {
+            int64_t from[DLC_MAX_RANK] = {o[0], k[0] / (w->dim[0] / groups) * w->dim[1] + k[1]};
+            bool inside = k[0] == o[1];
+            for (int i = 2; i < x->rank; i++) {
+                from[i] = graph_reference_window_position(r->attribute, i - 2, 1, o[i], k[i], x->dim[i]);
+                inside &= from[i] >= 0;
+            }
+            if (!inside) continue;
+            double a = x->data[graph_reference_at(x, from)], b = other->data[graph_reference_at(other, at)];
+            if (graph_reference_integral(result->dtype))
+                word += graph_reference_word(a) * graph_reference_word(b);
+            else
+                sum += a * b;
+        }
+        result->data[graph_reference_at(result, to)] =
+            graph_reference_integral(result->dtype) ? graph_reference_wrap(result->dtype, word) : sum;
+    }
+}
+
+static void reference_convolution(const graph_reference *r) {
+    reference_products(r, &r->operand[1], &r->result[0]);
 }
 
 static void reference_convolution_weights(const graph_reference *r) {
-    const graph_reference_tensor *x = &r->operand[0], *y = &r->operand[1], *w = &r->result[0];
-    int64_t groups = r->attribute[4].integer, to[DLC_MAX_RANK] = {0};
-    if (graph_reference_count(w) == 0) return;
-    do {
-        double sum = 0;
-        uint64_t word = 0;
-        int64_t at[DLC_MAX_RANK] = {0};
-        if (graph_reference_count(y)) do {
-                int64_t from[DLC_MAX_RANK] = {at[0], to[0] / (w->dim[0] / groups) * w->dim[1] + to[1]};
-                bool inside = at[1] == to[0];
-                for (int i = 2; i < x->rank; i++) {
-                    from[i] = graph_reference_window_position(r->attribute, i - 2, 1, at[i], to[i], x->dim[i]);
-                    inside &= from[i] >= 0;
-                }
-                if (!inside) continue;
-                double a = x->data[graph_reference_at(x, from)], b = y->data[graph_reference_at(y, at)];
-                if (graph_reference_integral(w->dtype))
-                    word += graph_reference_word(a) * graph_reference_word(b);
-                else
-                    sum += a * b;
-            } while (graph_reference_next(y, at));
-        w->data[graph_reference_at(w, to)] =
-            graph_reference_integral(w->dtype) ? graph_reference_wrap(w->dtype, word) : sum;
-    } while (graph_reference_next(w, to));
+    reference_products(r, &r->result[0], &r->operand[1]);
 }
 
 /* Sets out[] to the elements of the window at result index `to`, of dimensions from `first` on, without padding; returns their number. */
@@ -614,7 +597,7 @@ int64_t graph_reference_window(const graph_reference *r, int first, const int64_
     graph_reference_tensor box = {.rank = x->rank};
     for (int i = 0; i < x->rank; i++) box.dim[i] = i < first ? 1 : size[i - first];
     int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK], count = 0;
-    do {
+    GRAPH_REFERENCE_EACH(&box, at) {
         bool inside = true;
         for (int i = 0; i < x->rank; i++) {
             from[i] = i < first ? to[i]
@@ -623,7 +606,7 @@ int64_t graph_reference_window(const graph_reference *r, int first, const int64_
             inside &= from[i] >= 0;
         }
         if (inside) out[count++] = x->data[graph_reference_at(x, from)];
-    } while (graph_reference_next(&box, at));
+    }
     return count;
 }
 
@@ -631,8 +614,7 @@ static void reference_reduce_window(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
     double element[GRAPH_REFERENCE_WINDOW_MOST];
     int64_t to[DLC_MAX_RANK] = {0}, op = r->attribute[0].integer;
-    if (graph_reference_count(y) == 0) return;
-    do {
+    GRAPH_REFERENCE_EACH(y, to) {
         int64_t count = graph_reference_window(r, 0, r->attribute[1].list, r->attribute + 2, false, to, element);
         double result = 0; /* samples have windows of padding only just for sums */
         uint64_t word = 0;
@@ -646,7 +628,7 @@ static void reference_reduce_window(const graph_reference *r) {
         }
         if (op == 0 && graph_reference_integral(y->dtype)) result = graph_reference_wrap(y->dtype, word);
         y->data[graph_reference_at(y, to)] = result;
-    } while (graph_reference_next(y, to));
+    }
 }
 
 #endif

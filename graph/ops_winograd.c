@@ -382,11 +382,10 @@ static void reference_winograd_input(const graph_reference *r) {
     for (int i = 0; i < MOST_DIMS && i < y->rank - 2; i++)
         margin[i] = entry_of(&r->attribute[INPUT_LOW], i) + entry_of(&r->attribute[INPUT_HIGH], i) - 2 * apart;
     reference_place p = {r, tiling_of(r, &r->operand[0], margin, apart), {0}};
-    if (graph_reference_count(y) == 0) return;
-    do {
-        y->data[graph_reference_at(y, p.to)] =
-            sum_of_points(&p.tiling, input_matrix[p.tiling.tile == 4], p.to, input_point, &p);
-    } while (graph_reference_next(y, p.to));
+    int64_t *to = p.to;
+    GRAPH_REFERENCE_EACH(y, to)
+        y->data[graph_reference_at(y, to)] =
+            sum_of_points(&p.tiling, input_matrix[p.tiling.tile == 4], to, input_point, &p);
 }
 
 static double output_point(void *user, const int64_t *at) {
@@ -408,13 +407,13 @@ static void reference_winograd_output(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
     static const int64_t no_margin[MOST_DIMS] = {0};
     reference_place p = {r, tiling_of(r, y, no_margin, r->attribute[OUTPUT_DILATION].integer), {0}};
-    if (graph_reference_count(y) == 0) return;
-    do {
+    int64_t *to = p.to;
+    GRAPH_REFERENCE_EACH(y, to) {
         int64_t own[MOST_DIMS];
-        for (int i = 0; i < p.tiling.dims; i++) own[i] = p.to[2 + i] / p.tiling.apart % p.tiling.tile;
-        y->data[graph_reference_at(y, p.to)] =
+        for (int i = 0; i < p.tiling.dims; i++) own[i] = to[2 + i] / p.tiling.apart % p.tiling.tile;
+        y->data[graph_reference_at(y, to)] =
             sum_of_points(&p.tiling, output_matrix[p.tiling.tile == 4], own, output_point, &p);
-    } while (graph_reference_next(y, p.to));
+    }
 }
 #endif
 

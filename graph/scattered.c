@@ -43,10 +43,8 @@ static graph_id one_number(const graph *g, graph_id value) {
     const graph_node *node = graph_node_of(g, value);
     if (node->op->structure != GRAPH_REPEATS) return 0;
     const graph_shape *shape = graph_shape_of(g, node->input[0]);
-    for (int i = 0; i < shape->rank; i++) {
-        int64_t size;
-        if (!tir_is_const(g->pool, shape->dim[i], &size) || size != 1) return 0;
-    }
+    for (int i = 0; i < shape->rank; i++)
+        if (!tir_is_number(g->pool, shape->dim[i], 1)) return 0;
     return node->input[0];
 }
 

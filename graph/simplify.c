@@ -411,9 +411,8 @@ static graph_id apply_reduce_nothing(const match *m) {
     bool over[DLC_MAX_RANK] = {false};
     for (int i = 0; i < m->attribute[0].count; i++) over[graph_axis_of(m->attribute[0].list[i], x->rank)] = true;
     for (int i = 0; i < x->rank; i++) {
-        int64_t extent;
         if (m->attribute[0].count && !over[i]) continue;
-        if (!tir_is_const(m->g->pool, x->dim[i], &extent) || extent != 1) return 0;
+        if (!tir_is_number(m->g->pool, x->dim[i], 1)) return 0;
     }
     if (m->op->operation == TIR_ADD && !is_integral(x->dtype)) return 0;
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);

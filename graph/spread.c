@@ -75,10 +75,6 @@ static void find_sums(const graph *g, spreads *all, const bool *live) {
     }
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b < 0);
-}
-
 /* The elements of a spread value in a phase, whose first is phase[k] along axis k; 0: none are there. */
 static graph_id spread_in_phase(const sum *s, const graph_node *pad, const int64_t *phase) {
     graph *g = s->walk->to;
@@ -86,10 +82,10 @@ static graph_id spread_in_phase(const sum *s, const graph_node *pad, const int64
     for (int i = 0; i < s->shape.rank; i++) low[i] = of_list(pad, PADS_LOW, i), high[i] = of_list(pad, PADS_HIGH, i);
     for (int k = 0; k < s->axes; k++) {
         const int i = s->axis[k];
-        const int64_t stride = s->stride[k], before = floor_div(low[i] - phase[k], stride);
+        const int64_t stride = s->stride[k], before = tir_floor_div(low[i] - phase[k], stride);
         if (before * stride != low[i] - phase[k]) return 0;
         /* of n elements in a phase of n + more */
-        const int64_t more = -floor_div(-(low[i] + high[i] - (stride - 1)), stride);
+        const int64_t more = -tir_floor_div(-(low[i] + high[i] - (stride - 1)), stride);
         low[i] = before, high[i] = more - before;
     }
     const graph_id *input = graph_walk_inputs(s->walk, pad);

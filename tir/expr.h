@@ -272,6 +272,10 @@ tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b); /* index */
 
 /* ---- queries */
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value); /* CONST of an integer, index or bool dtype */
+static inline bool tir_is_number(const tir_pool *pool, tir_expr e, int64_t number) {
+    int64_t value;
+    return tir_is_const(pool, e, &value) && value == number;
+}
 bool tir_is_copy(const tir_pool *pool, tir_expr e);  /* a load that is zero, and not -0, where its guard is false */
 bool tir_is_true(const tir_pool *pool, tir_expr e);  /* constant true */
 bool tir_is_false(const tir_pool *pool, tir_expr e); /* constant false */
@@ -283,6 +287,7 @@ static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr
 tir_interval tir_range(tir_pool *pool, tir_expr index);  /* from the variables' ranges; exact for affine boxes */
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index); /* largest known divisor; 0 for the constant 0 */
 int64_t tir_gcd(int64_t a, int64_t b);                   /* of magnitudes; gcd(0, x) = |x| */
+int64_t tir_floor_div(int64_t a, int64_t positive);
 typedef enum tir_truth { TIR_NO, TIR_YES, TIR_UNKNOWN } tir_truth;
 /* A lower bound of the index expression, often greater than tir_range's: found as by tir_prove. Makes no nodes. */
 int64_t tir_least(tir_pool *pool, tir_expr index);

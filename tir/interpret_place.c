@@ -8,16 +8,6 @@ typedef tir_placed buffer;
 typedef tir_space space;
 typedef tir_cell cell;
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    if (a < 0) a = -a;
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int64_t multiply(frame *f, int64_t a, int64_t b) {
     int64_t product;
     if (__builtin_mul_overflow(a, b, &product))
@@ -58,7 +48,7 @@ static void place_argument(frame *f, uint32_t id) {
     for (uint32_t k = FIRST_ARGUMENT_SPACE; k < mine; k++) {
         space *s = &f->spaces.data[k], *m = &f->spaces.data[mine];
         if (!s->bytes || !m->bytes || s->low >= m->low + m->bytes || m->low >= s->low + s->bytes) continue;
-        int64_t unit = greatest_divisor(s->low - m->low, greatest_divisor(s->unit, m->unit));
+        int64_t unit = tir_gcd(s->low - m->low, tir_gcd(s->unit, m->unit));
         char *end = s->low + s->bytes > m->low + m->bytes ? s->low + s->bytes : m->low + m->bytes;
         if (s->low < m->low) m->low = s->low;
         m->bytes = end - m->low;
@@ -111,7 +101,7 @@ static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t
                   "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope", f->kernel->name,
                   tir_scope_names[b->info->scope], b->info->name, (long long)bytes, (long long)offset,
                   (long long)block_bytes);
-    s->unit = greatest_divisor(offset, greatest_divisor(b->size, s->unit));
+    s->unit = tir_gcd(offset, tir_gcd(b->size, s->unit));
     b->base = block ? block + offset : NULL;
     b->space = id;
 }

@@ -226,7 +226,7 @@ void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *st
 static bool has_compact_strides(const tir_pool *pool, const tir_buffer *buffer) {
     int64_t inner, extent, stride;
     if (buffer->rank == 0) return true;
-    if (!tir_is_const(pool, buffer->stride[buffer->rank - 1], &inner) || inner != 1) return false;
+    if (!tir_is_number(pool, buffer->stride[buffer->rank - 1], 1)) return false;
     for (int i = buffer->rank - 2; i >= 0; i--) {
         tir_expr e = buffer->extent[i + 1], s = buffer->stride[i + 1];
         bool e_constant = tir_is_const(pool, e, &extent), s_constant = tir_is_const(pool, s, &inner);
@@ -254,9 +254,7 @@ static void print_buffer(printer *p, uint32_t id) {
         lib_text_format(p->text, " align %d", buffer->alignment);
     if (buffer->zero_initialised) lib_text_add(p->text, " zero");
     if (buffer->swizzle) lib_text_format(p->text, " swizzle %d", buffer->swizzle);
-    int64_t offset = -1;
-    if (!buffer->offset ||
-        (buffer->scope != TIR_SCOPE_SHARED && tir_is_const(p->kernel->pool, buffer->offset, &offset) && offset == 0))
+    if (!buffer->offset || (buffer->scope != TIR_SCOPE_SHARED && tir_is_number(p->kernel->pool, buffer->offset, 0)))
         return;
     lib_text_add(p->text, " @");
     print_exprs(p, 1, &buffer->offset);

@@ -152,12 +152,11 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     const tir_span whole = {tir_index(l->pool, 0), tir_node_extent(&l->state, s, leaf)};
     stage_loop loop = {.role = role, .bounds = whole};
     const int saved = l->known_count;
-    int64_t trips;
     if ((node->clip || node->skip) && node->reduce && node->kind != TIR_UNROLL)
         loop.bounds = clip_bounds(l, s, node, whole, loop.decided, &loop.decided_count);
     loop.all = loop.bounds;
     if (node->partial && role == TIR_ROLE_UPDATE) loop.bounds = open_part(l, s, k, loop.all, &loop.behind);
-    if (tir_is_const(l->pool, loop.bounds.extent, &trips) && trips == 1)
+    if (tir_is_number(l->pool, loop.bounds.extent, 1))
         node->value = loop.bounds.low;
     else
         open_loop(l, s, leaf, &loop);
@@ -194,8 +193,7 @@ bool tir_lower_is_single_step(tir_lowering *l, int s) {
         stage->fold >= 0)
         return false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-        int64_t points;
-        if (!tir_is_const(l->pool, stage->axis[a].extent, &points) || points != 1) return false;
+        if (!tir_is_number(l->pool, stage->axis[a].extent, 1)) return false;
         if (!is_leaf(plan, plan->root[a]) || plan->nodes.data[plan->root[a]].partial) return false;
     }
     for (int c = 0; c < stage->count; c++)
@@ -412,11 +410,9 @@ static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
                   "schedule of region %s: blocks of %s have %lld threads, expected at most %d", l->region->name, name,
                   (long long)threads, TIR_BLOCK_THREADS);
     tir_phase phase = {.name = name, .tasks = list_tasks(l, body)};
-    int64_t tasks, before;
-    if (tir_is_const(l->pool, phase.tasks, &tasks) && tasks == 1 && l->kernel->phases.count) {
+    if (tir_is_number(l->pool, phase.tasks, 1) && l->kernel->phases.count) {
         tir_phase *last = &l->kernel->phases.data[l->kernel->phases.count - 1]; /* neighbours of one task merge */
-        if (tir_is_const(l->pool, last->tasks, &before) && before == 1 && !parallel_list(body) &&
-            blocks_agree(l, last->body, body)) {
+        if (tir_is_number(l->pool, last->tasks, 1) && !parallel_list(body) && blocks_agree(l, last->body, body)) {
             tir_stmt **end = &last->body;
             while (*end) end = &(*end)->next;
             *end = body;
@@ -530,10 +526,8 @@ static void pad(tir_lowering *l, int root) {
 static bool is_empty(tir_lowering *l, int root) {
     tir_stage *stage = tir_stage_of(l, root);
     bool empty = false;
-    for (int a = 0; a < stage->space; a++) {
-        int64_t n;
-        if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) empty = true;
-    }
+    for (int a = 0; a < stage->space; a++)
+        if (tir_is_number(l->pool, stage->axis[a].extent, 0)) empty = true;
     for (int s = 0; s < (int)l->region->stages.count && empty; s++) {
         if (tir_lower_root(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s))
             empty = false;

@@ -274,8 +274,7 @@ static tir_stmt *matrix_statement(matrix_copy *m, const tir_unit *unit, int pair
 static tir_stmt *load_matrices(matrix_copy *m, int64_t lanes) {
     const tir_machine *machine = m->l->options->machine;
     for (int pair = m->loops - 1; pair >= 0; pair--) {
-        int64_t extent = 0;
-        if (!tir_is_const(m->l->pool, m->loop[pair]->for_.extent, &extent) || extent != 2) continue;
+        if (!tir_is_number(m->l->pool, m->loop[pair]->for_.extent, 2)) continue;
         for (const tir_unit *unit = machine->units; unit->name; unit++) {
             if (unit->kind != TIR_LOAD_MATRICES || unit->lanes != lanes || !tir_machine_has(machine, unit)) continue;
             tir_stmt *made = matrix_statement(m, unit, pair);

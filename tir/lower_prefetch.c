@@ -121,7 +121,7 @@ static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_
         const int64_t span = spans.high;
         if (span < 0 || span > INT32_MAX) return 0;
         if (span == 0) {
-            whole = whole && tir_is_const(l->pool, buffer->extent[d], &extent) && extent == 1;
+            whole = whole && tir_is_number(l->pool, buffer->extent[d], 1);
             continue;
         }
         if (!whole || !tir_is_const(l->pool, buffer->stride[d], &stride) || stride != run) return 0;

@@ -568,8 +568,7 @@ static tir_expr scatter_indices(tir_lowering *l, int s, bool scratch, tir_expr *
         tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
         guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
         guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
-        int64_t points;
-        if (scratch && tir_is_const(l->pool, end, &points) && points == 1)
+        if (scratch && tir_is_number(l->pool, end, 1))
             index[d] = tir_index(l->pool, 0); /* implied by the guard, and required by registers */
     }
     return guard;

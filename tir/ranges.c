@@ -179,8 +179,7 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
 
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
     tir_span range = node_range(state, stage, state->plan[stage].root[axis]);
-    int64_t points;
-    bool fixed = tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* open, or a single point */
+    bool fixed = tir_is_number(pool_of(state), range.extent, 1); /* open, or a single point */
     return fixed ? tir_add(pool_of(state), state->plan[stage].low[axis], range.low) : 0;
 }
 
@@ -206,13 +205,11 @@ tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
     tir_span range = node_range(state, stage, plan->root[axis]);
-    int64_t one;
-    bool open = tir_is_const(pool, range.extent, &one) && one == 1;
+    bool open = tir_is_number(pool, range.extent, 1);
     if (!open && clipped(state, stage, axis) && !tir_node_value(state, stage, plan->root[axis])) {
         tir_span clip = tir_clip_range(state, stage, axis, false, NULL, NULL);
         tir_span whole = node_range(state, stage, plan->root[axis]);
-        int64_t low;
-        if (tir_is_const(pool, whole.low, &low) && low == 0) return clip; /* nothing of the axis is open yet */
+        if (tir_is_number(pool, whole.low, 0)) return clip; /* nothing of the axis is open yet */
     }
     return (tir_span){tir_add(pool, plan->low[axis], range.low), range.extent};
 }
@@ -435,7 +432,7 @@ static int remainder_index(const tir_pool *pool, tir_expr load, tir_expr var, in
 /* The points along axis `var` of the follower, by the region of the step from which it loads; low 0: the load is not indexed by the axis in a
  * known way. Marks the dimensions that the axis indexes. */
 static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_span *from, tir_expr var, uint32_t *known) {
-    int64_t divisor, one;
+    int64_t divisor;
     for (int p = 0; p < tir_get(pool, load)->count; p++) {
         tir_expr at = tir_operand(pool, load, p);
         if (at == var) {
@@ -443,8 +440,7 @@ static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_span *fro
             return from[p];
         }
         if (tir_op_of(pool, at) != TIR_DIV || tir_operand(pool, at, 0) != var ||
-            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from[p].extent, &one) ||
-            one != 1)
+            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_number(pool, from[p].extent, 1))
             continue;
         int q = remainder_index(pool, load, var, divisor);
         tir_expr low = tir_mul(pool, from[p].low, tir_index(pool, divisor));
@@ -620,8 +616,8 @@ static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
     bool moves = false;
-    int64_t start, points;
-    if (tir_is_const(pool_of(state), state->region->stages.data[owner].axis[axis].extent, &points) && points == 1)
+    int64_t start;
+    if (tir_is_number(pool_of(state), state->region->stages.data[owner].axis[axis].extent, 1))
         return false; /* a loop in which the axis is fused with others moves along these */
     for (uint32_t n = 0; n < plan->nodes.count; n++) moves = moves || moved_by(state, plan, axis, &plan->nodes.data[n]);
     if (moves && tir_is_const(pool_of(state),
@@ -672,16 +668,15 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, ti
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_stage *o = &state->region->stages.data[owner];
     tir_span outer = tir_axis_view(state, owner, slow), inner = tir_axis_view(state, owner, fast);
-    int64_t one, shift, mine, its, scale = 1;
-    if (!tir_is_const(pool, outer.extent, &one) || one != 1) return false;
+    int64_t mine, its, scale = 1;
+    if (!tir_is_number(pool, outer.extent, 1)) return false;
     if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, inner.extent, &its) && its > 0 &&
         mine % its == 0)
         scale = mine / its;
     tir_expr factor = tir_index(pool, scale);
     if (plan->extent[axis] != tir_mul(pool, inner.extent, factor)) return false;
     tir_expr start = tir_add(pool, tir_mul(pool, outer.low, o->axis[fast].extent), inner.low);
-    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, start, factor)), &shift) || shift != 0)
-        return false;
+    if (!tir_is_number(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, start, factor)), 0)) return false;
     tir_expr reached = tir_mul(pool, tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent), factor);
     return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !shortened(state, owner, slow) &&
            !shortened(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
@@ -694,11 +689,6 @@ static bool covers_whole(tir_schedule_state *state, int stage, int axis, tir_exp
     const tir_stage_plan *plan = &state->plan[stage];
     if (tir_prove(pool, tir_le(pool, plan->low[axis], tir_index(pool, 0))) != TIR_YES) return false;
     return tir_prove(pool, tir_le(pool, end, tir_add(pool, plan->low[axis], plan->extent[axis]))) == TIR_YES;
-}
-
-static bool has_one_point(tir_schedule_state *state, int stage, int axis) {
-    int64_t extent;
-    return tir_is_const(pool_of(state), padded_end(state, stage, axis), &extent) && extent == 1;
 }
 
 /* The axis of the owner with which the region of the stage advances along `axis`, up to `end`, or the slower one of
@@ -724,7 +714,7 @@ static const tir_axis_node *idle_loop(tir_schedule_state *state, int owner, cons
     const tir_stage_plan *plan = &state->plan[owner];
     for (uint32_t i = 0; i < plan->order.count; i++)
         for (int b = 0; b < o->space + o->reduce; b++)
-            if (!used[b] && !has_one_point(state, owner, b) &&
+            if (!used[b] && !tir_is_number(pool_of(state), padded_end(state, owner, b), 1) &&
                 moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
                 return &plan->nodes.data[plan->order.data[i]];
     return NULL;
@@ -754,7 +744,7 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                                 "than once",
                                 idle->name, o->name);
     for (int b = 0; b < o->space && plan->at_stage >= 0; b++)
-        if (!used[b] && !has_one_point(state, owner, b) &&
+        if (!used[b] && !tir_is_number(pool_of(state), padded_end(state, owner, b), 1) &&
             (tir_prove(pool_of(state), tir_lt(pool_of(state), tir_index(pool_of(state), 0), o->axis[b].extent)) !=
                  TIR_YES ||
              !covers_whole(state, owner, b, o->axis[b].extent)))
@@ -774,7 +764,7 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
     tir_pool *pool = pool_of(state);
     const tir_stage *s = &state->region->stages.data[stage];
     tir_term terms[TERM_LIMIT];
-    int64_t constant, one;
+    int64_t constant;
     const int count = tir_terms(pool, e, terms, TERM_LIMIT, &constant);
     for (int t = 0; t < count; t++) {
         tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
@@ -782,7 +772,7 @@ static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, c
         if (!tir_has_load(pool, terms[t].atom, 0)) continue;
         for (int a = 0; a < s->space + s->reduce; a++) {
             if (!tir_uses(pool, terms[t].atom, s->axis[a].var)) continue;
-            if (!tir_is_const(pool, view[a].extent, &one) || one != 1) return 0;
+            if (!tir_is_number(pool, view[a].extent, 1)) return 0;
             from[axes] = s->axis[a].var;
             to[axes++] = view[a].low;
         }
@@ -849,8 +839,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
         return;
     }
     narrow(pool, coefficient, slack, low, high);
-    int64_t one;
-    if (decided && tir_is_const(pool, range.extent, &one) && one == 1) decided[(*decided_count)++] = term;
+    if (decided && tir_is_number(pool, range.extent, 1)) decided[(*decided_count)++] = term;
 }
 
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, bool skip, tir_expr *decided,

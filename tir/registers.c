@@ -231,8 +231,7 @@ static const char *memory_flaw(const fragment_check *c) {
     tir_expr start = tir_substitute(pool, offset, 1, &column, &zero);
     if (buffer->scope != TIR_SCOPE_SHARED) return flaw(c, "%s: %s is not in shared memory", 0, 0);
     if (tir_sub(pool, offset, start) != column) return flaw(c, "%s: rows of %s are not contiguous", 0, 0);
-    int64_t number;
-    if (!(tir_is_const(pool, start, &number) && number == 0) && tir_multiple_of(pool, start) * size % row)
+    if (!tir_is_number(pool, start, 0) && tir_multiple_of(pool, start) * size % row)
         return flaw(c, "%s: rows of %s are not aligned to %d bytes", row, 0);
     return NULL;
 }

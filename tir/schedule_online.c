@@ -140,8 +140,7 @@ static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     index_check *check = user;
     if (tir_op_of(pool, e) != TIR_LOAD || member_of(check->o, (uint32_t)tir_get(pool, e)->bits) < 0) return rebuilt;
     for (int d = 0; d < tir_get(pool, e)->count; d++) {
-        int64_t only;
-        bool single = tir_is_const(pool, tensor_of(check->o, e)->extent[d], &only) && only == 1;
+        bool single = tir_is_number(pool, tensor_of(check->o, e)->extent[d], 1);
         bool own = d < check->stage->space && tir_operand(pool, e, d) == check->stage->axis[d].var;
         if (!own && !single) check->same_rows = false;
     }
@@ -256,8 +255,8 @@ static tir_expr load_member(const online *o, tir_expr load, bool next) {
     int rank = 0;
     for (int d = 0; d < m->whole.space; d++) {
         if (next && d == o->free) index[rank++] = o->time;
-        int64_t only; /* a single-point axis may be read at any variable, also the reduction's */
-        const bool single = tir_is_const(pool, m->whole.axis[d].extent, &only) && only == 1;
+        /* a single-point axis may be read at any variable, also the reduction's */
+        const bool single = tir_is_number(pool, m->whole.axis[d].extent, 1);
         index[rank++] = single ? tir_index(pool, 0) : tir_operand(pool, load, d);
     }
     if (next && m->whole.space == o->free) index[rank++] = o->time;
@@ -306,7 +305,6 @@ static tir_expr difference(const online *o, tir_expr e) {
 static tir_expr ratio(const online *o, tir_expr e) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return 0;
-    int64_t zero = 1;
     switch (tir_op_of(pool, e)) {
     case TIR_EXP: return tir_unary(pool, TIR_EXP, difference(o, tir_operand(pool, e, 0)));
     case TIR_CAST: { /* intermediate roundings are not repeated */
@@ -323,8 +321,7 @@ static tir_expr ratio(const online *o, tir_expr e) {
     }
     case TIR_SELECT: {
         tir_expr other = tir_operand(pool, e, 2);
-        bool is_zero =
-            other == tir_int(pool, tir_dtype_of(pool, e), 0) || (tir_is_const(pool, other, &zero) && zero == 0);
+        bool is_zero = other == tir_int(pool, tir_dtype_of(pool, e), 0) || tir_is_number(pool, other, 0);
         if (in_chain(o, tir_operand(pool, e, 0)) || !is_zero) refuse(o, e);
         return ratio(o, tir_operand(pool, e, 1));
     }
@@ -403,10 +400,7 @@ static bool is_shared(const online *o, const between *map) {
         const member *m = &o->members[i];
         tir_expr value = value_at(o, map, m);
         if (!value || value == m->whole.axis[m->whole.space].var || !tir_uses(o->pool, m->lift, value)) continue;
-        for (int a = o->free; a < m->whole.space; a++) {
-            int64_t points;
-            readers += !tir_is_const(o->pool, m->whole.axis[a].extent, &points) || points != 1;
-        }
+        for (int a = o->free; a < m->whole.space; a++) readers += !tir_is_number(o->pool, m->whole.axis[a].extent, 1);
         readers++;
     }
     return readers > 1;
@@ -654,7 +648,7 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     if (!state->region->excess_precision)
         tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
     o.free = whole.space;
-    for (int64_t only; o.free && tir_is_const(o.pool, whole.axis[o.free - 1].extent, &only) && only == 1;) o.free--;
+    while (o.free && tir_is_number(o.pool, whole.axis[o.free - 1].extent, 1)) o.free--;
     o.extent = whole.axis[whole.space].extent;
     o.predicate = whole.predicate;
     o.members[o.count++] = (member){.stage = first, .whole = whole};

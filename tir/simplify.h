@@ -39,7 +39,6 @@ tir_facts tir_facts_of(const tir_pool *pool, tir_expr e);
 tir_facts tir_facts_compute(const tir_pool *pool, const tir_node *node, const tir_expr *operands);
 tir_interval tir_interval_add(tir_interval a, tir_interval b);
 tir_interval tir_interval_scale(tir_interval a, int64_t scale);
-int64_t tir_floor_div(int64_t a, int64_t positive);
 int64_t tir_index_times(tir_pool *pool, int64_t a, int64_t b); /* raises on overflow */
 
 /* If e is a constant: sets *value and returns true. e: an index expression. */

@@ -690,9 +690,8 @@ bool tir_vec_varies(tir_vectoriser *v, tir_expr condition) {
 /* Is an extent of the buffer 0? Then strides may be 0, and lanes with different indices make one access without a mask. */
 static bool is_empty(const tir_vectoriser *v, uint32_t buffer) {
     const tir_buffer *b = &v->kernel->buffers.data[buffer];
-    int64_t extent;
     for (int i = 0; i < b->rank; i++)
-        if (tir_is_const(v->pool, b->extent[i], &extent) && extent == 0) return true;
+        if (tir_is_number(v->pool, b->extent[i], 0)) return true;
     return false;
 }
 

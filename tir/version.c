@@ -214,8 +214,8 @@ static void tighten(versioning *v, tir_stmt *loop) {
 
 /* A loop of one trip becomes its body at that point. A parallel one stays: it counts as tasks. */
 static tir_stmt *single_trip(versioning *v, tir_stmt *loop) {
-    int64_t trips, lower;
-    if (!tir_is_const(v->pool, loop->for_.extent, &trips) || trips != 1) return loop;
+    int64_t lower;
+    if (!tir_is_number(v->pool, loop->for_.extent, 1)) return loop;
     if (loop->for_.parallel && !tir_is_const(v->pool, loop->for_.lower, &lower)) return loop;
     tir_stmt *body = tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &loop->for_.lower);
     if (!loop->for_.parallel) return body;

@@ -284,8 +284,7 @@ static LLVMValueRef scratch_base(emitter *e, size_t at, tir_expr offset) {
         LLVMValueRef stride = emit_argument(e, e->i64, offsetof(target_arguments, local_stride));
         base = offset_pointer(e, base, LLVMBuildMul(e->builder, stride, LLVMGetParam(e->function, SLOT), ""));
     }
-    int64_t known;
-    if (!offset || (tir_is_const(e->pool, offset, &known) && known == 0)) return base;
+    if (!offset || tir_is_number(e->pool, offset, 0)) return base;
     emit_form bytes = emit_index(e, offset);
     LLVMValueRef distance = emit_form_value(e, &bytes).llvm;
     emit_at(e, 0);
@@ -433,8 +432,7 @@ static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
         begin = middle;
     }
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].aligned = false;
-    int64_t tasks;
-    emit_tasks(e, phase, begin, end, !search.address && tir_is_const(e->pool, phase->tasks, &tasks) && tasks == 1);
+    emit_tasks(e, phase, begin, end, !search.address && tir_is_number(e->pool, phase->tasks, 1));
 }
 
 static void emit_phase(emitter *e, const tir_phase *phase, const char *name, bool repeats, tir_expr iteration) {

@@ -3,21 +3,6 @@
  * and partial pointers, each computed once per loop level, from the form. */
 #include "targets/cpu/emit.h"
 
-static int64_t gcd(int64_t a, int64_t b) {
-    if (a < 0) a = -a;
-    if (b < 0) b = -b;
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
-}
-
 /* ---- scalar and vector i64 arithmetic, value-numbered */
 
 enum index_op { INDEX_ADD, INDEX_SUB, INDEX_MUL, INDEX_DIV, INDEX_MIN, INDEX_MAX };
@@ -98,7 +83,8 @@ static void collapse(emitter *e, emit_form *form) {
     terms.constant = terms.lane = 0;
     terms.vector.llvm = NULL;
     tir_interval range = emit_form_range(e, &terms);
-    for (int i = 0; i < terms.count; i++) multiple = gcd(multiple, terms.term[i].coefficient * terms.term[i].multiple);
+    for (int i = 0; i < terms.count; i++)
+        multiple = tir_gcd(multiple, terms.term[i].coefficient * terms.term[i].multiple);
     emit_form single = emit_form_of(e, emit_form_value(e, &terms), range.low, range.high, multiple);
     form->count = single.count;
     form->term[0] = single.term[0];
@@ -261,13 +247,13 @@ static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *
 
 /* floor(form/divisor) of a form that is the same for all lanes. */
 static emit_form divide_uniform(emitter *e, emit_form form, int64_t divisor) {
-    int64_t common = gcd(divisor, 0);
+    int64_t common = tir_gcd(divisor, 0);
     tir_interval range = emit_form_range(e, &form);
-    if (floor_div(range.low, divisor) == floor_div(range.high, divisor))
-        return emit_form_constant(floor_div(range.low, divisor));
-    for (int i = 0; i < form.count; i++) common = gcd(common, form.term[i].coefficient);
+    if (tir_floor_div(range.low, divisor) == tir_floor_div(range.high, divisor))
+        return emit_form_constant(tir_floor_div(range.low, divisor));
+    for (int i = 0; i < form.count; i++) common = tir_gcd(common, form.term[i].coefficient);
     for (int i = 0; i < form.count; i++) form.term[i].coefficient /= common;
-    form.constant = floor_div(form.constant, common);
+    form.constant = tir_floor_div(form.constant, common);
     divisor /= common;
     range = emit_form_range(e, &form);
     emit_value value = emit_form_value(e, &form);
@@ -282,7 +268,7 @@ static emit_form divide_uniform(emitter *e, emit_form form, int64_t divisor) {
         }
         value = quotient;
     }
-    return emit_form_of(e, value, floor_div(range.low, divisor), floor_div(range.high, divisor), 1);
+    return emit_form_of(e, value, tir_floor_div(range.low, divisor), tir_floor_div(range.high, divisor), 1);
 }
 
 static emit_form divide_lanes(emitter *e, const emit_form *form, int64_t divisor) {
@@ -309,18 +295,18 @@ static emit_form form_divide(emitter *e, const emit_form *form, int64_t divisor)
             add_term(e, &quotient, term);
         } else {
             add_term(e, &rest, term);
-            common = gcd(common, term.coefficient * term.multiple);
+            common = tir_gcd(common, term.coefficient * term.multiple);
         }
     }
-    quotient.constant = floor_div(form->constant, divisor);
+    quotient.constant = tir_floor_div(form->constant, divisor);
     rest.constant = form->constant - quotient.constant * divisor;
     if (form->lane % divisor == 0)
         quotient.lane = form->lane / divisor;
     else
         rest.lane = form->lane;
     if (!rest.vector.llvm && rest.lane) {
-        int64_t first = floor_div(rest.constant, common),
-                last = floor_div(rest.constant + rest.lane * (e->active - 1), common);
+        int64_t first = tir_floor_div(rest.constant, common),
+                last = tir_floor_div(rest.constant + rest.lane * (e->active - 1), common);
         if (first == last) {
             rest.constant = first * common;
             rest.lane = 0;
@@ -401,10 +387,10 @@ emit_form emit_index(emitter *e, tir_expr index) {
 
 /* Replaces *constant + *lane*l, l an active lane, by its quotient or remainder (op). EMIT_KNOWN_LANES: the result has no stride. */
 static emit_known divide_known(const emitter *e, tir_op op, int64_t divisor, int64_t *constant, int64_t *lane) {
-    int64_t quotient = floor_div(*constant, divisor), step = 0;
+    int64_t quotient = tir_floor_div(*constant, divisor), step = 0;
     if (*lane % divisor == 0)
         step = *lane / divisor;
-    else if (quotient != floor_div(*constant + *lane * (e->active - 1), divisor))
+    else if (quotient != tir_floor_div(*constant + *lane * (e->active - 1), divisor))
         return EMIT_KNOWN_LANES;
     *constant = op == TIR_DIV ? quotient : *constant - quotient * divisor;
     *lane = op == TIR_DIV ? step : *lane - step * divisor;
@@ -658,10 +644,10 @@ uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offs
     if (b->scope == TIR_SCOPE_LOCAL) alignment = size; /* the distance of slots is the plan's choice */
     int64_t start;
     if (b->scope == TIR_SCOPE_WORKSPACE && b->offset && tir_is_const(e->pool, b->offset, &start))
-        alignment = gcd(alignment, start);
-    alignment = gcd(alignment, offset->constant);
+        alignment = tir_gcd(alignment, start);
+    alignment = tir_gcd(alignment, offset->constant);
     for (int i = 0; i < offset->count; i++)
-        alignment = gcd(alignment, offset->term[i].coefficient * offset->term[i].multiple);
+        alignment = tir_gcd(alignment, offset->term[i].coefficient * offset->term[i].multiple);
     alignment &= -alignment;
     return (uint32_t)(alignment > TIR_BUFFER_ALIGNMENT ? TIR_BUFFER_ALIGNMENT : alignment);
 }

@@ -89,19 +89,6 @@ static int first_straight(rules *r, int s, int last, int64_t *extent) {
     return first;
 }
 
-/* Fuses the axes first..last. Returns the name of the loop. */
-static const char *fuse_axes(rules *r, int s, int first, int last) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const char *name = stage->axis[last].name;
-    for (int a = last - 1; a >= first; a--) {
-        const char *fused = lib_arena_format(r->arena, "f%d", a);
-        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name,
-                         fused);
-        name = fused;
-    }
-    return name;
-}
-
 static int last_long_axis(rules *r, const tir_stage *stage) {
     for (int a = stage->space - 1; a >= 0; a--)
         if (rules_extent(r, &stage->axis[a]) != 1) return a;
@@ -338,7 +325,7 @@ bool rules_map_steps(rules *r, int s) {
     int first;
     if (!has_groups_of_steps(r, s, &first, &extent)) return false;
     const tir_layout_part *step = &layout->part[last];
-    const char *loop = fuse_axes(r, s, first, along);
+    const char *loop = tir_fuse_axes(r->schedule, stage, first, along);
     tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
     rules_nest nest = {.r = r, .stage = stage};
     lib_text order;
@@ -861,7 +848,7 @@ bool rules_map_straight(rules *r, int s) {
     int64_t extent;
     const int64_t block = rules_lanes(r, s) * vectors;
     first = first_straight(r, s, last, &extent);
-    const char *loop = fuse_axes(r, s, first, last), *name = stage->name;
+    const char *loop = tir_fuse_axes(r->schedule, stage, first, last), *name = stage->name;
     bool few = usual == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
