@@ -75,10 +75,7 @@ static void print_expr(printer *p, tir_expr e) {
 }
 
 static void print_exprs(printer *p, int count, const tir_expr *e) {
-    for (int i = 0; i < count; i++) {
-        if (i) lib_text_add(p->text, ", ");
-        print_expr(p, e[i]);
-    }
+    tir_exprs_print(p->text, &p->pool, count, e, p->buffers);
 }
 
 static void print_indent(printer *p, int indent) {
@@ -260,21 +257,6 @@ static void print_buffer(printer *p, uint32_t id) {
     print_exprs(p, 1, &buffer->offset);
 }
 
-static void print_parameters(printer *p) {
-    const tir_kernel *kernel = p->kernel;
-    lib_text_add(p->text, " params(");
-    for (uint32_t i = 0; i < kernel->params.count; i++) {
-        const tir_variable *v = tir_variable_of(&p->pool, kernel->params.data[i]);
-        lib_text_format(p->text, "%s%s: ", i ? ", " : "", v->name);
-        if (v->dtype == TIR_INDEX)
-            lib_text_format(p->text, "%lld..%lld", (long long)v->low, (long long)v->high);
-        else
-            lib_text_add(p->text, tir_dtype_name(v->dtype));
-        if (v->multiple > 1) lib_text_format(p->text, " x%lld", (long long)v->multiple);
-    }
-    lib_text_add(p->text, ")");
-}
-
 static void print_size(printer *p, const char *name, tir_expr size) {
     if (!size) return;
     lib_text_format(p->text, " %s(", name);
@@ -312,7 +294,7 @@ void tir_kernel_print(lib_text *text, const tir_kernel *kernel) {
         print_buffer(&p, i);
     }
     lib_text_add(text, ")");
-    if (kernel->params.count) print_parameters(&p);
+    if (kernel->params.count) tir_params_print(p.text, &p.pool, kernel->params.count, kernel->params.data);
     print_size(&p, "workspace", kernel->workspace_size);
     print_size(&p, "local", kernel->local_size);
     if (kernel->flops != 0 || kernel->bytes != 0) {
@@ -372,35 +354,12 @@ static tir_expr parse_index(parser *p) {
     return parse_expr(p, TIR_INDEX);
 }
 
-/* Up to `limit` index expressions until the closing token, which is consumed. */
 static int parse_indices(parser *p, const char *close, int limit, tir_expr *out) {
-    int count = 0;
-    while (!lib_lexer_accept(p->lexer, close)) {
-        if (count) lib_lexer_expect(p->lexer, ",");
-        if (count == limit) lib_lexer_raise(p->lexer, "more than %d dimensions", limit);
-        out[count++] = parse_index(p);
-    }
-    return count;
-}
-
-static tir_dtype parse_dtype(parser *p) {
-    dlc_dtype dtype;
-    const char *name = lib_lexer_name(p->lexer);
-    if (strcmp(name, "index") == 0) return TIR_INDEX;
-    if (!lib_dtype_parse(name, &dtype)) {
-        lib_nearest nearest = lib_dtype_nearest(name);
-        lib_lexer_raise(p->lexer, "unknown element type %s%s", name, lib_nearest_hint(&nearest));
-    }
-    return (tir_dtype)dtype;
+    return tir_indices_read(p->kernel->pool, p->lexer, &p->names, close, limit, out);
 }
 
 static void push_scope(parser *p, tir_expr var) {
     lib_vec_push(p->kernel->arena, &p->scope, var);
-}
-
-static void expect_range(parser *p) {
-    lib_lexer_expect(p->lexer, ".");
-    lib_lexer_expect(p->lexer, ".");
 }
 
 static tir_stmt *parse_list(parser *p);
@@ -424,7 +383,7 @@ static tir_stmt *parse_for(parser *p) {
     const char *name = lib_lexer_name(p->lexer);
     lib_lexer_expect(p->lexer, "in");
     stmt->for_.lower = parse_index(p);
-    expect_range(p);
+    tir_range_expect(p->lexer);
     bool is_extent = lib_lexer_accept(p->lexer, "+");
     tir_expr bound = parse_index(p);
     stmt->for_.extent = is_extent ? bound : tir_sub(pool, bound, stmt->for_.lower);
@@ -447,7 +406,7 @@ static tir_stmt *parse_for(parser *p) {
 static tir_stmt *parse_let(parser *p) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_LET);
     const char *name = lib_lexer_name(p->lexer);
-    tir_dtype dtype = lib_lexer_accept(p->lexer, ":") ? parse_dtype(p) : TIR_INDEX;
+    tir_dtype dtype = lib_lexer_accept(p->lexer, ":") ? tir_dtype_read(p->lexer, true) : TIR_INDEX;
     lib_lexer_expect(p->lexer, "=");
     stmt->let.value = parse_expr(p, dtype);
     stmt->let.var = tir_let_variable(p->kernel->pool, name, stmt->let.value);
@@ -616,7 +575,7 @@ static void parse_buffer(parser *p) {
     int rank;
     if (find_buffer(p, name, &id, &dtype, &rank)) lib_lexer_raise(p->lexer, "two buffers are called %s", name);
     lib_lexer_expect(p->lexer, ":");
-    dtype = parse_dtype(p);
+    dtype = tir_dtype_read(p->lexer, true);
     if (dtype == TIR_INDEX) lib_lexer_raise(p->lexer, "buffer %s: index is no element type", name);
     lib_lexer_expect(p->lexer, "[");
     rank = parse_indices(p, "]", limit, extent);
@@ -630,10 +589,7 @@ static void parse_buffer(parser *p) {
             if (parse_indices(p, ")", limit, buffer->stride) != rank)
                 lib_lexer_raise(p->lexer, "buffer %s needs %d strides", name, rank);
         } else if (lib_lexer_accept(p->lexer, "align")) {
-            int64_t bytes = lib_lexer_integer(p->lexer);
-            if (bytes < 1 || bytes > 1 << 30 || (bytes & (bytes - 1)))
-                lib_lexer_raise(p->lexer, "alignment %lld is no power of two", (long long)bytes);
-            buffer->alignment = (int32_t)bytes;
+            buffer->alignment = tir_alignment_read(p->lexer);
         } else if (lib_lexer_accept(p->lexer, "zero")) {
             buffer->zero_initialised = true;
         } else if (lib_lexer_accept(p->lexer, "swizzle")) {
@@ -646,29 +602,7 @@ static void parse_buffer(parser *p) {
 }
 
 static void parse_parameter(parser *p) {
-    tir_pool *pool = p->kernel->pool;
-    const char *name = lib_lexer_name(p->lexer);
-    tir_dtype dtype = TIR_INDEX;
-    int64_t low = TIR_UNBOUNDED_LOW, high = TIR_UNBOUNDED_HIGH, multiple = 1;
-    lib_lexer_expect(p->lexer, ":");
-    if (p->lexer->kind == LIB_NAME) {
-        dtype = parse_dtype(p);
-    } else {
-        low = lib_lexer_integer(p->lexer);
-        expect_range(p);
-        high = lib_lexer_integer(p->lexer);
-        if (low > high) lib_lexer_raise(p->lexer, "the range of %s is empty", name);
-    }
-    if (p->lexer->kind == LIB_NAME) { /* x8: a multiple of 8 */
-        const char *digits = p->lexer->text + 1;
-        multiple = 0;
-        if (p->lexer->text[0] == 'x' && strlen(digits) < 10)
-            for (; *digits >= '0' && *digits <= '9'; digits++) multiple = multiple * 10 + (*digits - '0');
-        if (multiple < 1 || *digits) lib_lexer_raise(p->lexer, "expected x and a number, found %s", p->lexer->text);
-        lib_lexer_next(p->lexer);
-    }
-    tir_expr var = tir_var(pool, name, TIR_VAR_PARAM, dtype, low, high);
-    pool->variables.data[tir_var_id(pool, var)].multiple = multiple;
+    const tir_expr var = tir_param_read(p->kernel->pool, p->lexer, true);
     lib_vec_push(p->kernel->arena, &p->kernel->params, var);
     push_scope(p, var);
 }

@@ -48,6 +48,13 @@ bool tir_stage_reads(const tir_region *region, int stage, uint32_t tensor) {
     return tir_loads_of(region, stage, tensor) > 0;
 }
 
+bool tir_reads_any(const tir_region *region, int reader, const bool *set) {
+    for (uint32_t p = 0; p < region->stages.count; p++)
+        for (int c = 0; set[p] && c < region->stages.data[p].count; c++)
+            if (tir_stage_reads(region, reader, region->stages.data[p].tensor[c])) return true;
+    return false;
+}
+
 typedef struct load_search {
     tir_expr var;
     bool found;

@@ -8,6 +8,8 @@ typedef void (*tir_load_visit)(void *user, tir_expr load);
 /* Visits the loads of the stage's values, initial values or key, predicate and indices; one that occurs in several of these, for each. */
 void tir_stage_loads(const tir_region *region, int stage, tir_load_visit visit, void *user);
 bool tir_stage_reads(const tir_region *region, int stage, uint32_t tensor);
+/* Does the stage `reader` load a value of a stage of the set? */
+bool tir_reads_any(const tir_region *region, int reader, const bool *set);
 /* Number of distinct loads of the tensor in the stage; TIR_LOADS_MAX: so many or more. */
 enum { TIR_LOADS_MAX = 8 };
 int tir_loads_of(const tir_region *region, int stage, uint32_t tensor);

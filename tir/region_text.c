@@ -50,10 +50,7 @@ static void print_expr(printer *p, tir_expr e) {
 }
 
 static void print_exprs(printer *p, int count, const tir_expr *e) {
-    for (int i = 0; i < count; i++) {
-        if (i) lib_text_add(p->text, ", ");
-        print_expr(p, e[i]);
-    }
+    tir_exprs_print(p->text, &p->pool, count, e, p->tensors);
 }
 
 /* One component plainly, several in braces. */
@@ -61,21 +58,6 @@ static void print_components(printer *p, int count, const tir_expr *e) {
     if (count != 1) lib_text_add(p->text, "{");
     print_exprs(p, count, e);
     if (count != 1) lib_text_add(p->text, "}");
-}
-
-static void print_params(printer *p) {
-    lib_text_add(p->text, " params(");
-    for (uint32_t i = 0; i < p->region->params.count; i++) {
-        bind(p, p->region->params.data[i], name_of(p, p->region->params.data[i]));
-        const tir_variable *v = tir_variable_of(&p->pool, p->region->params.data[i]);
-        lib_text_format(p->text, "%s%s: ", i ? ", " : "", v->name);
-        if (v->dtype == TIR_INDEX)
-            lib_text_format(p->text, "%lld..%lld", (long long)v->low, (long long)v->high);
-        else
-            lib_text_add(p->text, tir_dtype_name(v->dtype));
-        if (v->multiple > 1) lib_text_format(p->text, " x%lld", (long long)v->multiple);
-    }
-    lib_text_add(p->text, ")");
 }
 
 static void print_type(printer *p, const tir_tensor *t, int space) {
@@ -228,7 +210,9 @@ void tir_region_print(lib_text *text, const tir_region *region) {
     }
     lib_text_format(text, "region %s", tir_free_name(p.arena, &(tir_name_list){0}, region->name));
     if (region->excess_precision) lib_text_add(text, " excess");
-    if (region->params.count) print_params(&p);
+    for (uint32_t i = 0; i < region->params.count; i++)
+        bind(&p, region->params.data[i], name_of(&p, region->params.data[i]));
+    if (region->params.count) tir_params_print(text, &p.pool, region->params.count, region->params.data);
     lib_text_add(text, "\n");
     print_inputs(&p);
     for (uint32_t i = 0; i < region->stages.count; i++)
@@ -308,23 +292,11 @@ static tir_expr parse_expr(parser *p, tir_dtype expected) {
 }
 
 static int parse_indices(parser *p, const char *close, int limit, tir_expr *out) {
-    int count = 0;
-    while (!lib_lexer_accept(p->lexer, close)) {
-        if (count) lib_lexer_expect(p->lexer, ",");
-        if (count == limit) lib_lexer_raise(p->lexer, "more than %d dimensions", limit);
-        out[count++] = parse_expr(p, TIR_INDEX);
-    }
-    return count;
+    return tir_indices_read(p->region->pool, p->lexer, &p->names, close, limit, out);
 }
 
 static dlc_dtype parse_dtype(parser *p) {
-    dlc_dtype dtype;
-    const char *name = lib_lexer_name(p->lexer);
-    if (!lib_dtype_parse(name, &dtype)) {
-        lib_nearest nearest = lib_dtype_nearest(name);
-        lib_lexer_raise(p->lexer, "unknown element type %s%s", name, lib_nearest_hint(&nearest));
-    }
-    return dtype;
+    return (dlc_dtype)tir_dtype_read(p->lexer, false);
 }
 
 static void parse_components(parser *p, int count, const dlc_dtype *dtypes, tir_expr *out) {
@@ -338,33 +310,6 @@ static void parse_components(parser *p, int count, const dlc_dtype *dtypes, tir_
         out[c] = parse_expr(p, (tir_dtype)dtypes[c]);
     }
     lib_lexer_expect(p->lexer, "}");
-}
-
-static void parse_param(parser *p) {
-    const char *name = lib_lexer_name(p->lexer);
-    tir_dtype dtype = TIR_INDEX;
-    int64_t low = TIR_UNBOUNDED_LOW, high = TIR_UNBOUNDED_HIGH, multiple = 1;
-    lib_lexer_expect(p->lexer, ":");
-    if (p->lexer->kind == LIB_NAME) {
-        dtype = (tir_dtype)parse_dtype(p);
-    } else {
-        low = lib_lexer_integer(p->lexer);
-        lib_lexer_expect(p->lexer, ".");
-        lib_lexer_expect(p->lexer, ".");
-        high = lib_lexer_integer(p->lexer);
-        if (low > high) lib_lexer_raise(p->lexer, "the range of %s is empty", name);
-    }
-    if (p->lexer->kind == LIB_NAME) { /* x8: a multiple of 8 */
-        const char *digits = p->lexer->text + 1;
-        multiple = 0;
-        if (p->lexer->text[0] == 'x' && strlen(digits) < 10)
-            for (; *digits >= '0' && *digits <= '9'; digits++) multiple = multiple * 10 + (*digits - '0');
-        if (multiple < 1 || *digits) lib_lexer_raise(p->lexer, "expected x and a number, found %s", p->lexer->text);
-        lib_lexer_next(p->lexer);
-    }
-    tir_expr var = tir_var(p->region->pool, name, TIR_VAR_PARAM, dtype, low, high);
-    p->region->pool->variables.data[tir_var_id(p->region->pool, var)].multiple = multiple;
-    lib_vec_push(p->region->arena, &p->region->params, var);
 }
 
 static void check_new_name(parser *p, const char *name) {
@@ -542,10 +487,7 @@ static void parse_tensor(parser *p) {
             if (t->rank == 0) lib_lexer_expect(p->lexer, "(");
             lib_lexer_expect(p->lexer, ")");
         } else if (lib_lexer_accept(p->lexer, "align")) {
-            int64_t bytes = lib_lexer_integer(p->lexer);
-            if (bytes < 1 || bytes > 1 << 30 || (bytes & (bytes - 1)))
-                lib_lexer_raise(p->lexer, "alignment %lld is no power of two", (long long)bytes);
-            t->alignment = (int32_t)bytes;
+            t->alignment = tir_alignment_read(p->lexer);
         } else if (lib_lexer_accept(p->lexer, "constant")) {
             t->constant = true;
         } else if (lib_lexer_accept(p->lexer, "layout")) {
@@ -586,7 +528,8 @@ tir_region *tir_region_parse(lib_arena *arena, tir_pool *pool, lib_lexer *lexer)
         lib_lexer_expect(lexer, "(");
         for (bool first = true; !lib_lexer_accept(lexer, ")"); first = false) {
             if (!first) lib_lexer_expect(lexer, ",");
-            parse_param(&p);
+            const tir_expr param = tir_param_read(p.region->pool, p.lexer, false);
+            lib_vec_push(p.region->arena, &p.region->params, param);
         }
     }
     while (lexer->kind == LIB_NAME && !lib_lexer_is(lexer, "region")) parse_line(&p, lib_lexer_name(lexer));

@@ -119,8 +119,7 @@ static int find_leaf(const tir_schedule_state *state, int stage, const char *nam
     return node;
 }
 
-/* Parses S.a as one dotted name; returns the stage, and the rest. */
-static int dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest) {
+int tir_read_dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest) {
     char *name = lib_lexer_name(lexer);
     char *dot = strrchr(name, '.');
     if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
@@ -169,7 +168,7 @@ static const char *const split_modes[] = {"mask", "overlap", "peel", "balanced"}
 
 static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     const char *axis;
-    int stage = dotted(state, lexer, &axis);
+    int stage = tir_read_dotted(state, lexer, &axis);
     int node = find_leaf(state, stage, axis);
     tir_stage_plan *plan = &state->plan[stage];
     int64_t factor = lib_lexer_integer(lexer);
@@ -222,9 +221,10 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
 /* Fuses two space axes that are adjacent in the order into one loop. Only unsplit axes: the fused node may be split. */
 static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
     const char *slow_name, *fast_name;
-    int stage = dotted(state, lexer, &slow_name);
+    int stage = tir_read_dotted(state, lexer, &slow_name);
     int slow = find_leaf(state, stage, slow_name);
-    if (dotted(state, lexer, &fast_name) != stage) tir_schedule_raise(state, "both axes must belong to one stage");
+    if (tir_read_dotted(state, lexer, &fast_name) != stage)
+        tir_schedule_raise(state, "both axes must belong to one stage");
     int fast = find_leaf(state, stage, fast_name);
     lib_lexer_expect(lexer, "->");
     tir_stage_plan *plan = &state->plan[stage];
@@ -291,7 +291,7 @@ static int find_axis(const tir_schedule_state *state, int stage, const char *nam
 static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
     int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const char *axis;
-    int owner = dotted(state, lexer, &axis);
+    int owner = tir_read_dotted(state, lexer, &axis);
     tir_stage_plan *plan = &state->plan[stage];
     if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot be attached inside itself");
     plan->at_stage = owner;
@@ -407,7 +407,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
     if (lexer->kind != LIB_NAME) tir_schedule_raise(state, "expected stage.axis");
     while (lexer->kind == LIB_NAME) {
         const char *axis;
-        int stage = dotted(state, lexer, &axis);
+        int stage = tir_read_dotted(state, lexer, &axis);
         const tir_stage *s = &state->region->stages.data[stage];
         tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
         check_mark(state, kind, s, node, axis);
@@ -428,7 +428,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
 /* partial C.k 256 : each 256 iterations of loop k make a result of their own. */
 static void apply_partial(tir_schedule_state *state, lib_lexer *lexer) {
     const char *axis;
-    const int stage = dotted(state, lexer, &axis);
+    const int stage = tir_read_dotted(state, lexer, &axis);
     const tir_stage *s = &state->region->stages.data[stage];
     tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
     if (!node->reduce || s->kind != TIR_REDUCE) tir_schedule_raise(state, "%s is not a reduction axis", axis);
@@ -441,7 +441,7 @@ static void apply_partial(tir_schedule_state *state, lib_lexer *lexer) {
 /* skip O.kh : bounds of a reduction's loop by the points that count. */
 static void apply_skip(tir_schedule_state *state, lib_lexer *lexer) {
     const char *axis;
-    const int stage = dotted(state, lexer, &axis);
+    const int stage = tir_read_dotted(state, lexer, &axis);
     tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
     const char *name = state->region->stages.data[stage].name;
     const tir_axis_node *split = node->parent < 0 ? NULL : &state->plan[stage].nodes.data[node->parent];
@@ -465,7 +465,7 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");
     const char *axis;
-    int stage = dotted(state, lexer, &axis), moved_stage = stage;
+    int stage = tir_read_dotted(state, lexer, &axis), moved_stage = stage;
     char *moved = lib_lexer_name(lexer), *dot = strrchr(moved, '.');
     if (dot) {
         *dot = 0;
@@ -556,7 +556,7 @@ static void check_deviations(const tir_schedule_state *state, const tir_unit *un
 static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     enum { LEAVES = 16 };
     const char *axis;
-    int stage = dotted(state, lexer, &axis), leaf[LEAVES], leaves = 1;
+    int stage = tir_read_dotted(state, lexer, &axis), leaf[LEAVES], leaves = 1;
     int node = leaf[0] = find_leaf(state, stage, axis);
     while (lib_lexer_accept(lexer, ",")) {
         if (leaves == LEAVES) tir_schedule_raise(state, "more than %d loops", LEAVES);
@@ -586,7 +586,7 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
 
 static void apply_pipeline(tir_schedule_state *state, lib_lexer *lexer) {
     const char *axis;
-    int stage = dotted(state, lexer, &axis);
+    int stage = tir_read_dotted(state, lexer, &axis);
     tir_apply_pipeline(state, find_leaf(state, stage, axis), stage, lexer);
 }
 

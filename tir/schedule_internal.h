@@ -149,7 +149,9 @@ typedef struct tir_schedule_state {
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-int tir_find_stage(const tir_schedule_state *state, const char *name);       /* raises */
+int tir_find_stage(const tir_schedule_state *state, const char *name); /* raises */
+/* Parses S.a as one dotted name; returns the stage S, and in *rest the name a. */
+int tir_read_dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest);
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name); /* raises */
 
 /* schedule_rewrite.c: one line of the rewrite section; `lexer` is after the directive's name. */

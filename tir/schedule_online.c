@@ -171,15 +171,6 @@ static bool belongs_to_chain(online *o, const tir_stage *stage) {
     return predicate == stage->predicate;
 }
 
-/* Does stage q read a stage of the set `outside`, stages that depend on the chain but are not part of it? Their results are not available
- * before the fold ends. */
-static bool reads_any(online *o, int q, const bool *outside) {
-    for (int p = 0; p < (int)o->state->region->stages.count; p++)
-        for (int c = 0; outside[p] && c < stage_at(o, p)->count; c++)
-            if (tir_stage_reads(o->state->region, q, stage_at(o, p)->tensor[c])) return true;
-    return false;
-}
-
 /* Appends the stage to the chain; false: it does not belong to it. */
 static bool add_to_chain(online *o, int q) {
     const tir_stage *stage = stage_at(o, q);
@@ -203,6 +194,7 @@ static bool add_to_chain(online *o, int q) {
 }
 
 static void find_members(online *o, int first) {
+    /* stages that depend on the chain but are not part of it: their results are not available before the fold ends */
     bool *outside = LIB_NEW_ARRAY(o->state->arena, bool, o->state->region->stages.count);
     for (int q = first + 1; q < (int)o->state->region->stages.count; q++) {
         const tir_stage *stage = stage_at(o, q);
@@ -211,7 +203,7 @@ static void find_members(online *o, int first) {
         for (int c = 0; c < stage->count; c++)
             chain = chain || in_chain(o, stage->value[c]) || (stage->initial[c] && in_chain(o, stage->initial[c]));
         chain = chain || (stage->predicate && in_chain(o, stage->predicate));
-        if (reads_any(o, q, outside) || (chain && !add_to_chain(o, q)))
+        if (tir_reads_any(o->state->region, q, outside) || (chain && !add_to_chain(o, q)))
             outside[q] = outside[stage->fold >= 0 ? stage->fold : q] = true;
     }
 }
@@ -632,18 +624,16 @@ static void take_divisors(online *o) {
 
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     online o = {.state = state, .pool = state->region->pool};
-    char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
-    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
-    *dot = 0;
-    int first = tir_find_stage(state, name);
+    const char *axis;
+    const int first = tir_read_dotted(state, lexer, &axis);
     o.block = lib_lexer_integer(lexer);
     lib_lexer_expect(lexer, "->");
     const char *fold_name = tir_unique_name(state, lib_lexer_name(lexer)), *blocks = lib_lexer_name(lexer);
     tir_stage whole = *stage_at(&o, first);
     if (whole.kind != TIR_REDUCE || whole.reduce != 1 || whole.count != 1 || whole.fold >= 0)
-        tir_schedule_raise(state, "%s is not a reduction to one value over one axis", name);
-    if (strcmp(whole.axis[whole.space].name, dot + 1) != 0)
-        tir_schedule_raise(state, "stage %s has no reduction axis %s", name, dot + 1);
+        tir_schedule_raise(state, "%s is not a reduction to one value over one axis", whole.name);
+    if (strcmp(whole.axis[whole.space].name, axis) != 0)
+        tir_schedule_raise(state, "stage %s has no reduction axis %s", whole.name, axis);
     if (o.block < 1) tir_schedule_raise(state, "a block has at least one point");
     if (!state->region->excess_precision)
         tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
@@ -652,7 +642,7 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     o.extent = whole.axis[whole.space].extent;
     o.predicate = whole.predicate;
     o.members[o.count++] = (member){.stage = first, .whole = whole};
-    if (!take_lift(&o, &o.members[0])) tir_schedule_raise(state, "%s is not a sum or maximum", name);
+    if (!take_lift(&o, &o.members[0])) tir_schedule_raise(state, "%s is not a sum or maximum", whole.name);
     find_members(&o, first);
     take_divisors(&o);
     build(&o, fold_name, blocks);

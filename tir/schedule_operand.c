@@ -74,15 +74,13 @@ static tir_expr factor_of(tir_schedule_state *state, const tir_stage *stage, con
 }
 
 void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {
-    char *target = lib_lexer_name(lexer), *dot = strrchr(target, '.');
-    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", target);
-    *dot = 0;
-    int s = tir_find_stage(state, target);
+    const char *axis;
+    const int s = tir_read_dotted(state, lexer, &axis);
     lib_lexer_expect(lexer, "->");
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     const tir_stage reader = state->region->stages.data[s];
     tir_pool *pool = state->region->pool;
-    const tir_expr factor = factor_of(state, &reader, dot + 1);
+    const tir_expr factor = factor_of(state, &reader, axis);
     bool uses[TIR_MAX_AXES];
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], rest = reader.predicate, condition = 0, value = factor;
     int rank = 0;

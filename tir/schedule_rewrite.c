@@ -374,15 +374,12 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
 /* ---- rfactor S.j n chunks|lanes -> S_p jr jt */
 
 static int reduce_axis(tir_schedule_state *state, lib_lexer *lexer, int *stage) {
-    char *name = lib_lexer_name(lexer);
-    char *dot = strrchr(name, '.');
-    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
-    *dot = 0;
-    *stage = tir_find_stage(state, name);
+    const char *name;
+    *stage = tir_read_dotted(state, lexer, &name);
     const tir_stage *s = stage_at(state, *stage);
     for (int a = s->space; a < s->space + s->reduce; a++)
-        if (strcmp(s->axis[a].name, dot + 1) == 0) return a;
-    tir_schedule_raise(state, "stage %s has no reduction axis %s", s->name, dot + 1);
+        if (strcmp(s->axis[a].name, name) == 0) return a;
+    tir_schedule_raise(state, "stage %s has no reduction axis %s", s->name, name);
 }
 
 /* Gives a partial stage, not yet inserted, axes of its own: its variables are renamed, except those of the parts, its last space axis,

@@ -147,14 +147,6 @@ static void find_reading(void *user, tir_expr load) {
     r->along = axis;
 }
 
-/* Does the stage read one of the set? */
-static bool reads_any(const sweep *w, int s, const bool *set) {
-    for (int p = 0; p < (int)w->state->region->stages.count; p++)
-        for (int c = 0; set[p] && c < stage_at(w, p)->count; c++)
-            if (tir_stage_reads(w->state->region, s, stage_at(w, p)->tensor[c])) return true;
-    return false;
-}
-
 /* Marks a stage that depends on S, or on values of all blocks: it comes after the sweep. So does the fold that it is a step of. */
 static void mark_late(const sweep *w, int s, bool *late) {
     late[s] = true;
@@ -170,8 +162,8 @@ static bool find_followers_but(sweep *w, bool *late) {
         if (stage->removed || part_of(w, stage->tensor[0]) >= 0 || late[s]) continue;
         reading r = {.w = w, .stage = stage, .along = -1};
         tir_stage_loads(w->state->region, s, find_reading, &r);
-        if (!r.sources && !r.followers && !r.otherwise && !reads_any(w, s, late)) continue;
-        if (may_be_part(stage) && !r.otherwise && r.along >= 0 && !reads_any(w, s, late)) {
+        if (!r.sources && !r.followers && !r.otherwise && !tir_reads_any(w->state->region, s, late)) continue;
+        if (may_be_part(stage) && !r.otherwise && r.along >= 0 && !tir_reads_any(w->state->region, s, late)) {
             add_part(w, FOLLOWER, s, r.along);
             continue;
         }
@@ -205,7 +197,7 @@ static void find_followers(sweep *w) {
     for (w->current = 0; w->current < w->count; w->current++) {
         const part *p = &w->parts[w->current];
         tir_stage_loads(w->state->region, p->stage, check_load, w);
-        if (reads_any(w, p->stage, late))
+        if (tir_reads_any(w->state->region, p->stage, late))
             tir_schedule_raise(w->state, "%s depends on the values of all blocks", p->whole.name);
     }
 }
@@ -537,25 +529,23 @@ static void build(sweep *w, const char *name, const char *blocks) {
 
 void tir_apply_sweep(tir_schedule_state *state, lib_lexer *lexer) {
     sweep w = {.state = state, .pool = state->region->pool};
-    char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
-    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
-    *dot = 0;
-    const int s = tir_find_stage(state, name);
+    const char *axis;
+    const int s = tir_read_dotted(state, lexer, &axis);
     const tir_stage *sum = stage_at(&w, s);
     w.block = lib_lexer_integer(lexer);
     lib_lexer_expect(lexer, "->");
     const char *fold = tir_unique_name(state, lib_lexer_name(lexer)), *blocks = lib_lexer_name(lexer);
     if (sum->kind != TIR_REDUCE || sum->reduce != 1 || sum->count != 1 || sum->fold >= 0)
-        tir_schedule_raise(state, "%s is not a reduction to one value over one axis", name);
-    if (strcmp(sum->axis[sum->space].name, dot + 1) != 0)
-        tir_schedule_raise(state, "stage %s has no reduction axis %s", name, dot + 1);
+        tir_schedule_raise(state, "%s is not a reduction to one value over one axis", sum->name);
+    if (strcmp(sum->axis[sum->space].name, axis) != 0)
+        tir_schedule_raise(state, "stage %s has no reduction axis %s", sum->name, axis);
     if (w.block < 1) tir_schedule_raise(state, "a block has at least one point");
     w.extent = sum->axis[sum->space].extent;
     w.ragged = tir_multiple_of(w.pool, w.extent) % w.block != 0;
     add_part(&w, SUM, s, sum->space);
     for (w.current = 0; w.current < w.count; w.current++)
         tir_stage_loads(state->region, w.parts[w.current].stage, find_source, &w);
-    if (w.count == 1) tir_schedule_raise(state, "%s reads nothing that is computed along %s", name, dot + 1);
+    if (w.count == 1) tir_schedule_raise(state, "%s reads nothing that is computed along %s", sum->name, axis);
     find_followers(&w);
     find_kept(&w);
     find_free(&w);
