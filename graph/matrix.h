@@ -244,6 +244,8 @@ void matrix_infer_qr(graph_infer *infer);
 #ifdef DLC_REFERENCE
 void matrix_reference_substitution(const graph_reference *r);
 void matrix_reference_qr(const graph_reference *r);
+/* The determinant of a [n, n], n <= 8, in rows of `width` elements, by Laplace expansion along the first row, recursively. */
+double matrix_reference_minors(const double *a, int64_t width, int64_t n);
 #endif
 
 #define MATRIX_ROW(name_, class__, inputs_, results_, operands_)                                          \

@@ -1,9 +1,12 @@
-/* Shared by the rows that normalise: x, less its mean if it is centred, divided by the root of its mean square plus epsilon; and the
- * tangents of that, which take two sums. */
+/* Shared by the rows that normalise: x, less its mean if it is centred, divided by the root of its mean square plus epsilon; the tangents
+ * of that, which take two sums; and p-norms. */
 #ifndef GRAPH_NORMALIZE_H
 #define GRAPH_NORMALIZE_H
 
 #include "graph/op.h"
+
+/* x, the result's shape, and a number for each of its channels, along the axis, in all other operands. */
+void graph_infer_channels(graph_infer *infer, int64_t axis);
 
 typedef struct graph_normal {
     /* ascending; over which means are; none: x is its own mean */
@@ -21,5 +24,11 @@ graph_normal graph_normalise(graph *g, graph_id x, int count, const int64_t *axe
 graph_id graph_normal_tangent(graph *g, const graph_normal *normal, graph_id d);
 /* The tangent of n*scale + bias: scale 0 is 1, and tangents that are 0 are those of what does not move. All broadcast to n. */
 graph_id graph_scaled_tangent(graph *g, graph_id n, graph_id scale, graph_id d_n, graph_id d_scale, graph_id d_bias);
+
+/* ---- p-norms: p = 1, 2, ... */
+
+void graph_infer_power(const graph_infer *infer, int64_t p);
+graph_id graph_norm_powers(graph *g, graph_id x, int64_t p); /* |x|^p */
+graph_id graph_norm_root(graph *g, graph_id sum, int64_t p);
 
 #endif

@@ -172,4 +172,18 @@ double graph_reference_wrap(dlc_dtype dtype, uint64_t bits) {
 uint64_t graph_reference_word(double x) {
     return x >= 0x1p63 ? (uint64_t)x : (uint64_t)(int64_t)x;
 }
+
+void graph_reference_philox(uint64_t key, uint64_t block, uint64_t stream, uint64_t part, uint32_t out[4]) {
+    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)part};
+    uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                            (uint32_t)a};
+        memcpy(c, next, sizeof c);
+        k[0] += 0x9E3779B9u;
+        k[1] += 0xBB67AE85u;
+    }
+    memcpy(out, c, sizeof c);
+}
 #endif

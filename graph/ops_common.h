@@ -99,6 +99,8 @@ bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
 /* x, an integer of -2^63 .. 2^64-1, modulo 2^64. */
 uint64_t graph_reference_word(double x);
+/* A block of random words: Philox4x32 with ten rounds. */
+void graph_reference_philox(uint64_t key, uint64_t block, uint64_t stream, uint64_t part, uint32_t out[4]);
 /* Rows along an axis: element i < size of row (o, k), o < outer, k < inner, is at position (o*size + i)*inner + k. */
 typedef struct graph_reference_rows {
     int64_t outer, size, inner;

@@ -168,14 +168,7 @@ static void expand_rms_norm(graph_expand *e) {
 }
 
 static void infer_batch_norm(graph_infer *infer) {
-    const graph_shape *x = &infer->operand[0];
-    int axis = graph_infer_axis(infer, infer->attribute[NORM_AXIS].integer, x->rank, "axis");
-    graph_infer_same_dtype(infer, 0, infer->inputs);
-    for (int i = 1; i < infer->inputs; i++) {
-        graph_infer_rank(infer, i, 1);
-        graph_infer_equal(infer, infer->operand[i].dim[0], x->dim[axis], "number of channels of the operands");
-    }
-    infer->result[0] = *x;
+    graph_infer_channels(infer, infer->attribute[NORM_AXIS].integer);
 }
 
 /* (x - mean) * (scale / sqrt(variance + epsilon)) + bias; the factor is one number per channel. */

@@ -238,16 +238,8 @@ static void expand_rng_categorical(graph_expand *e) {
 static double reference_uniform_number(const graph_reference *r, int key, const graph_attribute *seed, bool wide,
                                        int64_t i) {
     uint64_t k64 = (uint64_t)(graph_reference_given(r, key) ? (int64_t)r->operand[key].data[0] : seed[0].integer);
-    uint64_t block = (uint64_t)(wide ? i / 2 : i / 4);
-    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)seed[1].integer, 0};
-    uint32_t k[2] = {(uint32_t)k64, (uint32_t)(k64 >> 32)};
-    for (int round = 0; round < 10; round++) { /* Philox4x32 */
-        uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
-                            (uint32_t)a};
-        memcpy(c, next, sizeof c);
-        k[0] += 0x9E3779B9u, k[1] += 0xBB67AE85u;
-    }
+    uint32_t c[4];
+    graph_reference_philox(k64, (uint64_t)(wide ? i / 2 : i / 4), (uint64_t)seed[1].integer, 0, c);
     if (!wide) return ldexp((double)(c[i % 4] & 0xffffff), -24);
     return ldexp((double)((c[i % 2 * 2] | (uint64_t)c[i % 2 * 2 + 1] << 32) & ((UINT64_C(1) << 53) - 1)), -53);
 }

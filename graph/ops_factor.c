@@ -587,22 +587,11 @@ static void reference_expm(const graph_reference *r) {
     free(term);
 }
 
-/* The determinant of a [n, n], n <= 8, by Laplace expansion along the first row, recursively. */
-static double minors(const double *a, int64_t width, int64_t n) {
-    double m[64], sum = n ? 0 : 1;
-    for (int64_t j = 0; j < n && n <= 8; j++) {
-        for (int64_t i = 1; i < n; i++)
-            for (int64_t k = 0; k < n - 1; k++) m[(i - 1) * (n - 1) + k] = a[i * width + k + (k >= j)];
-        sum += (j % 2 ? -1 : 1) * a[j] * minors(m, n - 1, n - 1);
-    }
-    return sum;
-}
-
 static void reference_slogdet(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     int64_t n = a->dim[a->rank - 1];
     for (int64_t at = 0; at < matrices_of(a); at++) {
-        double det = minors(a->data + at * n * n, n, n);
+        double det = matrix_reference_minors(a->data + at * n * n, n, n);
         r->result[0].data[at] = det > 0 ? 1 : det < 0 ? -1 : det;
         r->result[1].data[at] = log(fabs(det));
     }

@@ -298,15 +298,12 @@ void matrix_reference_qr(const graph_reference *r) {
         orthogonalise(a->data + b * m * n, r->result[0].data + b * m * most, r->result[1].data + b * most * n, m, n);
 }
 
-enum { REFERENCE_SIZE = 16 };
-
-/* The determinant of a [n, n] by Laplace expansion along the first row, recursively. */
-static double minors(const double *a, int64_t width, int64_t n) {
-    double m[REFERENCE_SIZE * REFERENCE_SIZE], sum = n ? 0 : 1;
-    for (int64_t j = 0; j < n; j++) {
+double matrix_reference_minors(const double *a, int64_t width, int64_t n) {
+    double m[64], sum = n ? 0 : 1;
+    for (int64_t j = 0; j < n && n <= 8; j++) {
         for (int64_t i = 1; i < n; i++)
             for (int64_t k = 0; k < n - 1; k++) m[(i - 1) * (n - 1) + k] = a[i * width + k + (k >= j)];
-        sum += (j % 2 ? -1 : 1) * a[j] * minors(m, n - 1, n - 1);
+        sum += (j % 2 ? -1 : 1) * a[j] * matrix_reference_minors(m, n - 1, n - 1);
     }
     return sum;
 }
@@ -314,7 +311,7 @@ static double minors(const double *a, int64_t width, int64_t n) {
 static void reference_det(const graph_reference *r) {
     int64_t n = r->operand[0].dim[r->operand[0].rank - 1];
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
-        r->result[0].data[i] = minors(r->operand[0].data + i * n * n, n, n);
+        r->result[0].data[i] = matrix_reference_minors(r->operand[0].data + i * n * n, n, n);
 }
 
 #endif

@@ -63,6 +63,32 @@ graph_id graph_scaled_tangent(graph *g, graph_id n, graph_id scale, graph_id d_n
     return sum;
 }
 
+void graph_infer_channels(graph_infer *infer, int64_t axis) {
+    const graph_shape *x = &infer->operand[0];
+    const int at = graph_infer_axis(infer, axis, x->rank, "axis");
+    graph_infer_same_dtype(infer, 0, infer->inputs);
+    for (int i = 1; i < infer->inputs; i++) {
+        graph_infer_rank(infer, i, 1);
+        graph_infer_equal(infer, infer->operand[i].dim[0], x->dim[at], "number of channels of the operands");
+    }
+    infer->result[0] = *x;
+}
+
+void graph_infer_power(const graph_infer *infer, int64_t p) {
+    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+}
+
+graph_id graph_norm_powers(graph *g, graph_id x, int64_t p) {
+    if (p == 2) return graph_mul(g, x, x);
+    const graph_id powers = graph_abs(g, x);
+    return p == 1 ? powers : graph_pow(g, powers, graph_scalar_like(g, x, (double)p));
+}
+
+graph_id graph_norm_root(graph *g, graph_id sum, int64_t p) {
+    if (p == 1) return sum;
+    return p == 2 ? graph_sqrt(g, sum) : graph_pow(g, sum, graph_scalar_like(g, sum, 1 / (double)p));
+}
+
 /* ---- hardmax, lp_normalization: along one axis */
 
 enum { LINE_AXIS, LINE_POWER };
@@ -73,8 +99,7 @@ static void infer_hardmax(graph_infer *infer) {
 }
 
 static void infer_lp_normalization(graph_infer *infer) {
-    const int64_t p = infer->attribute[LINE_POWER].integer;
-    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+    graph_infer_power(infer, infer->attribute[LINE_POWER].integer);
     infer_hardmax(infer);
 }
 
@@ -105,12 +130,9 @@ static void expand_lp_normalization(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     const int64_t axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank),
                   p = e->attribute[LINE_POWER].integer;
-    graph_id x = graph_widen(g, e->input[0]), power = p == 2 ? graph_mul(g, x, x) : graph_abs(g, x);
-    if (p > 2) power = graph_pow(g, power, graph_scalar_like(g, x, (double)p));
-    graph_id norm = graph_reduce_sum(g, power, 1, &axis, true), zero = graph_scalar_like(g, x, 0);
-    if (p == 2) norm = graph_sqrt(g, norm);
-    if (p > 2) norm = graph_pow(g, norm, graph_scalar_like(g, norm, 1 / (double)p));
-    norm = graph_broadcast_like(g, norm, x);
+    graph_id x = graph_widen(g, e->input[0]);
+    graph_id norm = graph_reduce_sum(g, graph_norm_powers(g, x, p), 1, &axis, true), zero = graph_scalar_like(g, x, 0);
+    norm = graph_broadcast_like(g, graph_norm_root(g, norm, p), x);
     graph_id y = graph_select(g, graph_eq(g, norm, zero), graph_broadcast_like(g, zero, x), graph_div(g, x, norm));
     e->result[0] = graph_cast(g, y, shape.dtype);
 }

@@ -1,6 +1,7 @@
 /* Pools: composites over sliding windows, which expand to reduce_window (ops_window.c), over whole images, and to a given size; and the
  * inverse of max pooling. */
 #include "graph/build.h"
+#include "graph/normalize.h"
 #include "graph/ops_common.h"
 #include "graph/window.h"
 
@@ -200,17 +201,12 @@ static void expand_lp_pool(graph_expand *e) {
     graph *g = e->g;
     dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
     const int64_t p = e->attribute[LP_POWER].integer;
-    graph_id x = graph_widen(g, e->input[0]), power = graph_scalar_like(g, x, (double)p);
-    x = p == 1 ? graph_abs(g, x) : p == 2 ? graph_mul(g, x, x) : graph_pow(g, graph_abs(g, x), power);
-    graph_id sum = emit_pool(e, x, REDUCE_WINDOW_SUM);
-    if (p == 2) sum = graph_sqrt(g, sum);
-    if (p > 2) sum = graph_pow(g, sum, graph_scalar_like(g, sum, 1 / (double)p));
-    e->result[0] = graph_cast(g, sum, dtype);
+    graph_id powers = graph_norm_powers(g, graph_widen(g, e->input[0]), p);
+    e->result[0] = graph_cast(g, graph_norm_root(g, emit_pool(e, powers, REDUCE_WINDOW_SUM), p), dtype);
 }
 
 static void infer_lp_pool(graph_infer *infer) {
-    const int64_t p = infer->attribute[LP_POWER].integer;
-    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+    graph_infer_power(infer, infer->attribute[LP_POWER].integer);
     infer_pool(infer);
 }
 
@@ -432,8 +428,7 @@ enum { POOL_AVERAGE, POOL_MAX, POOL_LP };
 
 static void infer_global_pool(graph_infer *infer) {
     int spatial = spatial_of(infer);
-    const int64_t p = infer->attribute[GLOBAL_POWER].integer;
-    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+    graph_infer_power(infer, infer->attribute[GLOBAL_POWER].integer);
     infer->result[0] = infer->operand[0];
     for (int i = 0; i < spatial; i++) infer->result[0].dim[2 + i] = tir_index(infer->g->pool, 1);
 }
@@ -446,11 +441,8 @@ static void expand_global_pool(graph_expand *e) {
     for (int i = 2; i < shape.rank; i++) axes[i - 2] = i;
     graph_id x = graph_widen(g, e->input[0]), y;
     if (mode == POOL_LP) {
-        graph_id power = p == 2 ? graph_mul(g, x, x) : graph_abs(g, x);
-        if (p > 2) power = graph_pow(g, power, graph_scalar_like(g, x, (double)p));
-        y = graph_reduce_sum(g, power, shape.rank - 2, axes, true);
-        if (p == 2) y = graph_sqrt(g, y);
-        if (p > 2) y = graph_pow(g, y, graph_scalar_like(g, y, 1 / (double)p));
+        y = graph_reduce_sum(g, graph_norm_powers(g, x, p), shape.rank - 2, axes, true);
+        y = graph_norm_root(g, y, p);
     } else {
         y = mode == POOL_MAX ? graph_reduce_max(g, x, shape.rank - 2, axes, true)
                              : graph_reduce_mean(g, x, shape.rank - 2, axes, true);

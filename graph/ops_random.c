@@ -189,26 +189,12 @@ static void expand_dropout(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-static void reference_block(uint64_t seed, uint64_t block, uint64_t stream, uint64_t part, uint32_t out[4]) {
-    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)part};
-    uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
-                            (uint32_t)a};
-        memcpy(c, next, sizeof c);
-        k[0] += 0x9E3779B9u;
-        k[1] += 0xBB67AE85u;
-    }
-    memcpy(out, c, sizeof c);
-}
-
 static uint64_t reference_word(const graph_reference *r, bool wide, int64_t i, int64_t part) {
     bool given = graph_reference_given(r, 0);
     uint64_t seed = (uint64_t)(given ? (int64_t)r->operand[0].data[0] : r->attribute[RANDOM_SEED].integer);
     uint32_t words[4];
-    reference_block(seed, (uint64_t)(wide ? i / 2 : i / 4), (uint64_t)r->attribute[RANDOM_STREAM].integer,
-                    (uint64_t)part, words);
+    graph_reference_philox(seed, (uint64_t)(wide ? i / 2 : i / 4), (uint64_t)r->attribute[RANDOM_STREAM].integer,
+                           (uint64_t)part, words);
     return wide ? words[i % 2 * 2] | (uint64_t)words[i % 2 * 2 + 1] << 32 : words[i % 4];
 }
 

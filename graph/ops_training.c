@@ -13,14 +13,7 @@
 enum { BATCH_AXIS, BATCH_EPSILON, BATCH_MOMENTUM };
 
 static void infer_batch_norm_training(graph_infer *infer) {
-    const graph_shape *x = &infer->operand[0];
-    int axis = graph_infer_axis(infer, infer->attribute[BATCH_AXIS].integer, x->rank, "axis");
-    graph_infer_same_dtype(infer, 0, infer->inputs);
-    for (int i = 1; i < infer->inputs; i++) {
-        graph_infer_rank(infer, i, 1);
-        graph_infer_equal(infer, infer->operand[i].dim[0], x->dim[axis], "number of channels of the operands");
-    }
-    infer->result[0] = *x;
+    graph_infer_channels(infer, infer->attribute[BATCH_AXIS].integer);
     infer->result[1] = infer->operand[3];
     infer->result[2] = infer->operand[4];
 }
