@@ -82,9 +82,7 @@ static void lift(graph_walk *walk, const graph *inner, loop *l, uint32_t first) 
     bool *needed = LIB_NEW_ARRAY(walk->to->arena, bool, inner->nodes.count + 1);
     for (uint32_t i = 0; i < inner->inputs.count; i++) above.map[inner->inputs.data[i]] = walk->map[l->node->input[i]];
     for (uint32_t i = first; i < l->values.count; i++) needed[inner->values.data[l->values.data[i].inner].node] = true;
-    for (uint32_t i = inner->nodes.count; i-- > 0;)
-        for (int k = 0; needed[i] && k < inner->nodes.data[i].inputs; k++)
-            if (inner->nodes.data[i].input[k]) needed[inner->values.data[inner->nodes.data[i].input[k]].node] = true;
+    graph_mark_operands(inner, needed);
     for (uint32_t i = 0; i < inner->nodes.count; i++)
         if (needed[i] && !graph_is_input(&inner->nodes.data[i])) graph_walk_node(&above, i);
     for (uint32_t i = first; i < l->values.count; i++) l->values.data[i].outer = above.map[l->values.data[i].inner];

@@ -188,9 +188,7 @@ static void pass_init(graph_walk *walk) {
     const graph *from = walk->from;
     bool *needed = LIB_NEW_ARRAY(walk->to->arena, bool, from->nodes.count);
     for (uint32_t i = 0; i < s->outputs.count; i++) needed[from->values.data[s->outputs.data[i]].node] = true;
-    for (uint32_t i = from->nodes.count; i-- > 0;)
-        for (int k = 0; needed[i] && k < from->nodes.data[i].inputs; k++)
-            if (from->nodes.data[i].input[k]) needed[from->values.data[from->nodes.data[i].input[k]].node] = true;
+    graph_mark_operands(from, needed);
     for (uint32_t i = 0; i < from->nodes.count; i++)
         if (needed[i]) graph_walk_node(walk, i);
     walk->own_outputs = true;

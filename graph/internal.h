@@ -89,6 +89,10 @@ void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
 /* By node, in `arena`: an output or an impure node depends on it, or it is impure or an input. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
+/* Is there such a node in the graph or its sub-graphs? */
+bool graph_any_node(const graph *g, bool (*is)(const graph *g, const graph_node *node));
+/* Marks, too, all nodes that marked ones depend on. */
+void graph_mark_operands(const graph *g, bool *marked);
 /* By value, in `arena`: number of live readers, outputs included. */
 uint32_t *graph_count_readers(lib_arena *arena, const graph *g, const bool *live);
 /* By node, in `arena`: operations per element of values computed only from positions and numbers by a few cheap integer operators

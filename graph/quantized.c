@@ -71,16 +71,12 @@ static bool quantizes_to_bytes(const graph *g, const graph_node *node) {
            (!node->input[2] || graph_shape_of(g, node->input[2])->rank == 0);
 }
 
-static bool expands_first(const graph *g, const graph_node *node) {
-    return graph_has_expansion(g, node) && !dequantizes(g, node) && !quantizes_to_bytes(g, node);
+static bool converts(const graph *g, const graph_node *node) {
+    return dequantizes(g, node) || quantizes_to_bytes(g, node);
 }
 
-static bool has_quantized(const graph *g) {
-    for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (dequantizes(g, &g->nodes.data[i]) || quantizes_to_bytes(g, &g->nodes.data[i])) return true;
-    for (uint32_t i = 0; i < g->subgraphs.count; i++)
-        if (has_quantized(g->subgraphs.data[i])) return true;
-    return false;
+static bool expands_first(const graph *g, const graph_node *node) {
+    return graph_has_expansion(g, node) && !converts(g, node);
 }
 
 /* ---- parameters --------------------------------------------------------------------------------------------------- */
@@ -476,7 +472,7 @@ static void pass_integers(graph_walk *walk) {
 }
 
 graph *graph_compute_on_integers(lib_arena *arena, const graph *g, const tir_machine *machine) {
-    if (!has_quantized(g)) return (graph *)(uintptr_t)g;
+    if (!graph_any_node(g, converts)) return (graph *)(uintptr_t)g;
     const graph *expanded = graph_expand_all(arena, g, expands_first);
     return graph_walk_run(arena, expanded, GRAPH_SIMPLIFY, NULL, pass_integers, (void *)(uintptr_t)machine);
 }

@@ -11,12 +11,13 @@ static bool is_cut(const graph_node *node) {
     return node->op->structure == GRAPH_CUTS;
 }
 
+static bool is_cut_of(const graph *g, const graph_node *node) {
+    (void)g;
+    return is_cut(node);
+}
+
 bool graph_has_cuts(const graph *g) {
-    for (uint32_t n = 0; n < g->nodes.count; n++)
-        if (is_cut(&g->nodes.data[n])) return true;
-    for (uint32_t i = 0; i < g->subgraphs.count; i++)
-        if (graph_has_cuts(g->subgraphs.data[i])) return true;
-    return false;
+    return graph_any_node(g, is_cut_of);
 }
 
 bool graph_is_counted(const graph *g, tir_expr symbol) {

@@ -166,14 +166,6 @@ static void pass(graph_walk *walk) {
     }
 }
 
-static bool has_spread(const graph *g) {
-    for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (is_spread(g, &g->nodes.data[i])) return true;
-    for (uint32_t i = 0; i < g->subgraphs.count; i++)
-        if (has_spread(g->subgraphs.data[i])) return true;
-    return false;
-}
-
 graph *graph_join_spread(lib_arena *arena, const graph *g) {
-    return has_spread(g) ? graph_walk_run(arena, g, g->phase, NULL, pass, NULL) : (graph *)(uintptr_t)g;
+    return graph_any_node(g, is_spread) ? graph_walk_run(arena, g, g->phase, NULL, pass, NULL) : (graph *)(uintptr_t)g;
 }

@@ -163,6 +163,22 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g) {
     return live;
 }
 
+bool graph_any_node(const graph *g, bool (*is)(const graph *g, const graph_node *node)) {
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (is(g, &g->nodes.data[i])) return true;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++)
+        if (graph_any_node(g->subgraphs.data[i], is)) return true;
+    return false;
+}
+
+void graph_mark_operands(const graph *g, bool *marked) {
+    for (uint32_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        for (int k = 0; marked[i] && k < node->inputs; k++)
+            if (node->input[k]) marked[g->values.data[node->input[k]].node] = true;
+    }
+}
+
 uint32_t *graph_count_readers(lib_arena *arena, const graph *g, const bool *live) {
     uint32_t *readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
     for (uint32_t i = 0; i < g->nodes.count; i++)

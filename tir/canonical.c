@@ -54,14 +54,8 @@ uint32_t tir_region_find_tensor(const tir_region *region, const char *name) {
     return UINT32_MAX;
 }
 
-static bool is_taken(const tir_region *region, const char *name) {
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (strcmp(region->stages.data[s].name, name) == 0) return true;
-    return tir_region_find_tensor(region, name) != UINT32_MAX;
-}
-
 const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, const char *base, const char *suffix) {
     const char *name = lib_arena_format(arena, "%s%s", base, suffix);
-    for (int n = 1; is_taken(region, name); n++) name = lib_arena_format(arena, "%s%s%d", base, suffix, n);
+    for (int n = 1; tir_region_has_name(region, name); n++) name = lib_arena_format(arena, "%s%s%d", base, suffix, n);
     return name;
 }

@@ -10,7 +10,7 @@ tir_region *tir_region_new(lib_arena *arena, tir_pool *pool, const char *name) {
     return region;
 }
 
-static bool name_taken(const tir_region *region, const char *name) {
+bool tir_region_has_name(const tir_region *region, const char *name) {
     for (uint32_t i = 0; i < region->tensors.count; i++)
         if (strcmp(region->tensors.data[i].name, name) == 0) return true;
     for (uint32_t i = 0; i < region->stages.count; i++)
@@ -43,7 +43,7 @@ static const char *numbered_name(lib_arena *arena, const char *name, size_t numb
 
 /* The name itself, or with the smallest number appended that makes it unique, in one pass over all names. */
 static const char *unique_name(tir_region *region, const char *name) {
-    if (!name_taken(region, name)) return lib_arena_string(region->arena, name);
+    if (!tir_region_has_name(region, name)) return lib_arena_string(region->arena, name);
     const size_t count = (size_t)region->tensors.count + region->stages.count, length = strlen(name);
     bool *taken = LIB_NEW_ARRAY(region->arena, bool, count + 2);
     for (size_t i = 0; i < count; i++) {

@@ -175,6 +175,8 @@ lib_hash128 tir_region_hash_names(const tir_region *region);
 int tir_region_find_stage(const tir_region *region, const char *name);       /* -1: none */
 uint32_t tir_region_find_tensor(const tir_region *region, const char *name); /* UINT32_MAX: none */
 /* base and suffix, with a number appended if a tensor or stage has that name. */
+bool tir_region_has_name(const tir_region *region,
+                         const char *name); /* of a tensor or a stage, removed ones included */
 const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, const char *base, const char *suffix);
 
 struct tir_kernel;

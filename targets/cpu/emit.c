@@ -31,12 +31,6 @@ static void emit_arm(emitter *e, const arm *a) {
     e->epoch++;
 }
 
-static LLVMValueRef group_value(emitter *e, const emit_group *group) {
-    emit_value value = emit_reg_gather(e, group);
-    if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
-    return value.llvm;
-}
-
 static void scan_arm(emitter *e, const arm *a, emit_groups *groups) {
     if (!a) return;
     if (!a->lane_if) {
@@ -55,7 +49,7 @@ static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef sta
     emit_push(e, start, true);
     emit_arm(e, a);
     emit_flush(e);
-    for (uint32_t i = 0; i < groups->count; i++) values[i] = group_value(e, &groups->data[i]);
+    for (uint32_t i = 0; i < groups->count; i++) values[i] = emit_reg_value(e, &groups->data[i]);
     LLVMBasicBlockRef end = e->level[e->top].block;
     LLVMPositionBuilderAtEnd(e->builder, end);
     LLVMBuildBr(e->builder, join);
@@ -73,7 +67,7 @@ static void emit_branch(emitter *e, emit_value condition, const arm *yes, const 
     LLVMValueRef *before = LIB_NEW_ARRAY(e->arena, LLVMValueRef, count);
     LLVMValueRef *values[2] = {LIB_NEW_ARRAY(e->arena, LLVMValueRef, count),
                                LIB_NEW_ARRAY(e->arena, LLVMValueRef, count)};
-    for (uint32_t i = 0; i < count; i++) values[1][i] = before[i] = group_value(e, &groups.data[i]);
+    for (uint32_t i = 0; i < count; i++) values[1][i] = before[i] = emit_reg_value(e, &groups.data[i]);
     LLVMBasicBlockRef start = e->level[e->top].block, then = emit_block(e, "then"), join = emit_block(e, "join");
     LLVMBasicBlockRef otherwise = no ? emit_block(e, "else") : join, ends[2] = {NULL, start};
     LLVMPositionBuilderAtEnd(e->builder, start);

@@ -248,7 +248,6 @@ enum emit_tag {
     EMIT_FORM,
     EMIT_WIDE,
     EMIT_POINTER,
-    EMIT_CAST,
     EMIT_COMPARE,
     EMIT_BOUND,
     EMIT_MEMORY,
@@ -311,8 +310,14 @@ LLVMValueRef emit_call(emitter *e, const char *name, LLVMTypeRef type0, LLVMType
                        LLVMValueRef *arguments);
 bool emit_is_constant(emit_value value, int64_t *constant); /* integer constants, splats included */
 int emit_level_of(int count, const emit_value *values);
-static inline int64_t emit_lane_count(int lanes) {
-    return lanes ? lanes : 1;
+/* Of a value of LLVM; 0: a scalar. */
+static inline int emit_lanes_of(LLVMValueRef x) {
+    LLVMTypeRef type = LLVMTypeOf(x);
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 0;
+}
+/* As lib_dtypes[dtype].class_; that of an index is i. */
+static inline char emit_class_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
 }
 
 /* ---- emit_index.c */
@@ -397,9 +402,8 @@ void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index
  * branch. */
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);
+LLVMValueRef emit_reg_value(emitter *e, const emit_group *group); /* the same, a vector if the group has lanes */
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
-/* *element: the number of the element buffer[index], in lane 0; false: it is not constant. */
-bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element);
 
 /* Are the buffer's elements currently SSA values? */
 static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {

@@ -5,14 +5,6 @@
 
 #include <math.h>
 
-static int lanes_of(LLVMValueRef x) {
-    LLVMTypeRef type = LLVMTypeOf(x);
-    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 0;
-}
-
-static char class_of(tir_dtype dtype) {
-    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
-}
 static int bits_of(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64;
 }
@@ -43,7 +35,7 @@ static LLVMValueRef shr(bits32 w, LLVMValueRef a, uint32_t by) {
 /* ---- 16-bit floats to f32 */
 
 static LLVMValueRef f32_from_bf16(emitter *e, LLVMValueRef x) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     LLVMValueRef wide = shl(w, LLVMBuildZExt(w.b, x, w.type, ""), 16);
     return LLVMBuildBitCast(w.b, wide, emit_vector_type(e->f32, w.lanes), "");
 }
@@ -51,7 +43,7 @@ static LLVMValueRef f32_from_bf16(emitter *e, LLVMValueRef x) {
 /* Exponent and mantissa are shifted into place, and a multiplication by 2^112 corrects the exponent and normalises denormals; infinities
  * and NaN get the full exponent. */
 static LLVMValueRef f32_from_f16_bits(emitter *e, LLVMValueRef x) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
     LLVMValueRef wide = LLVMBuildZExt(w.b, x, w.type, "");
     LLVMValueRef magnitude = shl(w, and_(w, wide, 0x7fff), 13), sign = shl(w, and_(w, wide, 0x8000), 16);
@@ -64,7 +56,7 @@ static LLVMValueRef f32_from_f16_bits(emitter *e, LLVMValueRef x) {
 }
 
 static LLVMValueRef f32_from_f16(emitter *e, LLVMValueRef x) {
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     if (e->features.x86 && !e->features.f16c) return f32_from_f16_bits(e, x);
     LLVMValueRef half = LLVMBuildBitCast(e->builder, x, emit_vector_type(e->f16, lanes), "");
     return LLVMBuildFPExt(e->builder, half, emit_vector_type(e->f32, lanes), "");
@@ -89,7 +81,7 @@ static LLVMValueRef high_half(bits32 w, LLVMValueRef bits) {
 }
 
 static LLVMValueRef bf16_by_integers(emitter *e, LLVMValueRef x) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     LLVMValueRef bits = LLVMBuildBitCast(w.b, x, w.type, ""), rounded = round_to_high(w, bits);
     LLVMValueRef quiet = LLVMBuildOr(w.b, bits, number(w, 0x400000), "");
     LLVMValueRef nan = LLVMBuildFCmp(w.b, LLVMRealUNO, x, x, "");
@@ -98,7 +90,7 @@ static LLVMValueRef bf16_by_integers(emitter *e, LLVMValueRef x) {
 
 /* Converts by vcvtneps2bf16, which flushes denormals to zero; lanes outside of `keep` (NULL: none) become zero, too. */
 static LLVMValueRef bf16_by_unit(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     const char *name = lanes == 16 ? "llvm.x86.avx512bf16.cvtneps2bf16.512" : "llvm.x86.avx512bf16.cvtneps2bf16.256";
     LLVMValueRef y = emit_call(e, name, NULL, NULL, 1, &x);
     if (keep) y = LLVMBuildSelect(e->builder, keep, y, LLVMConstNull(LLVMTypeOf(y)), "");
@@ -127,7 +119,7 @@ static void set_unlikely(emitter *e, LLVMValueRef branch) {
 
 /* Converts by vcvtneps2bf16. Denormal lanes, which it flushes, are rare: a branch converts them by integer arithmetic. */
 static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     bool wide = w.lanes == 16;
     LLVMBasicBlockRef before = e->level[e->top].block, mend = emit_block(e, "denormal"),
                       after = emit_block(e, "narrow");
@@ -153,7 +145,7 @@ static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef 
 
 /* f32 to bf16; lanes outside of `keep` (NULL: none) become 0. */
 static LLVMValueRef bf16_from_f32(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     if (e->features.avx512bf16 && (lanes == 16 || lanes == 8)) {
         LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
         if (is_flushed(x, 2)) return bf16_by_unit(e, x, keep);
@@ -172,7 +164,7 @@ LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x) {
 /* Normal results: rebias, add half and the odd bit, shift. Denormal results: adding 0.5 aligns the mantissa so that the
  * addition itself rounds to even at bit 0. */
 static LLVMValueRef f16_from_f32_bits(emitter *e, LLVMValueRef x) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
     LLVMValueRef all = LLVMBuildBitCast(w.b, x, w.type, "");
     LLVMValueRef bits = and_(w, all, 0x7fffffff), sign = shr(w, and_(w, all, 0x80000000), 16);
@@ -192,7 +184,7 @@ static LLVMValueRef f16_from_f32_bits(emitter *e, LLVMValueRef x) {
 }
 
 static LLVMValueRef f16_from_f32(emitter *e, LLVMValueRef x) {
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     if (e->features.x86 && !e->features.f16c) return f16_from_f32_bits(e, x);
     LLVMValueRef half = LLVMBuildFPTrunc(e->builder, x, emit_vector_type(e->f16, lanes), "");
     return LLVMBuildBitCast(e->builder, half, emit_vector_type(e->i16, lanes), "");
@@ -200,7 +192,7 @@ static LLVMValueRef f16_from_f32(emitter *e, LLVMValueRef x) {
 
 /* f64 to f32 rounded to odd: a second rounding to 16 bits is then a single one (Boldo and Melquiond, 2008). */
 static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
-    bits32 w = bits32_of(e, lanes_of(x));
+    bits32 w = bits32_of(e, emit_lanes_of(x));
     LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
     LLVMValueRef nearest = LLVMBuildFPTrunc(w.b, x, real, "");
     LLVMValueRef back = LLVMBuildFPExt(w.b, nearest, LLVMTypeOf(x), "");
@@ -221,7 +213,7 @@ static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
 static LLVMValueRef clamp_for_bytes(emitter *e, bool is_signed, bool saturates, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     LLVMValueRef zero = LLVMConstNull(real), most = emit_real(e->f32, lanes, is_signed ? 127 : 255), y = x;
     if (!is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, zero, ""), y, zero, ""); /* also NaN */
     if (is_signed || !saturates) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, most, ""), y, most, "");
@@ -239,7 +231,7 @@ static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVM
         {"llvm.x86.sse2.cvttps2dq", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx512.mask.cvttps2dq.512"},
         {"llvm.x86.sse2.cvtps2dq", "llvm.x86.avx.cvt.ps2dq.256", "llvm.x86.avx512.mask.cvtps2dq.512"}};
     LLVMBuilderRef b = e->builder;
-    int lanes = lanes_of(x), size = lanes == 4 ? 0 : lanes == 8 ? 1 : lanes == 16 ? 2 : -1;
+    int lanes = emit_lanes_of(x), size = lanes == 4 ? 0 : lanes == 8 ? 1 : lanes == 16 ? 2 : -1;
     if (size < 0 || !e->features.x86 || (int)e->features.level < size) return NULL;
     LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
     bool saturates = e->features.level == CPU_AVX512;
@@ -259,7 +251,7 @@ static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVM
 }
 
 LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x) {
-    LLVMValueRef y = bits_of(to) == 8 ? byte_from_f32(e, class_of(to) == 'i', true, x) : NULL;
+    LLVMValueRef y = bits_of(to) == 8 ? byte_from_f32(e, emit_class_of(to) == 'i', true, x) : NULL;
     return y ? y : emit_cast(e, to, DLC_F32, emit_round(e, TIR_ROUND, x));
 }
 
@@ -267,9 +259,9 @@ LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x) {
 static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);
-    int lanes = lanes_of(x), bits = bits_of(to);
+    int lanes = emit_lanes_of(x), bits = bits_of(to);
     LLVMTypeRef element = lanes ? LLVMGetElementType(real) : real;
-    bool is_signed = class_of(to) == 'i';
+    bool is_signed = emit_class_of(to) == 'i';
     if (bits == 8 && element == e->f32) {
         LLVMValueRef y = byte_from_f32(e, is_signed, false, x);
         if (y) return y;
@@ -307,7 +299,7 @@ static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
  * last one (sticky). */
 static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     LLVMTypeRef type = LLVMTypeOf(x), real = emit_vector_type(e->f64, lanes);
     LLVMValueRef zero = LLVMConstNull(type), negative = LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
     LLVMValueRef magnitude = is_signed ? LLVMBuildSelect(b, negative, LLVMBuildNeg(b, x, ""), x, "") : x;
@@ -322,8 +314,8 @@ static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
 }
 
 static LLVMValueRef int_to_float(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
-    int lanes = lanes_of(x);
-    bool is_signed = class_of(from) == 'i';
+    int lanes = emit_lanes_of(x);
+    bool is_signed = emit_class_of(from) == 'i';
     if (to == DLC_F32 || to == DLC_F64) {
         LLVMTypeRef real = emit_type(e, to, lanes);
         return is_signed ? LLVMBuildSIToFP(e->builder, x, real, "") : LLVMBuildUIToFP(e->builder, x, real, "");
@@ -334,7 +326,7 @@ static LLVMValueRef int_to_float(emitter *e, tir_dtype to, tir_dtype from, LLVMV
 }
 
 static LLVMValueRef float_to_float(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
-    LLVMTypeRef type = emit_type(e, to, lanes_of(x));
+    LLVMTypeRef type = emit_type(e, to, emit_lanes_of(x));
     if (from == DLC_F16 || from == DLC_BF16) {
         LLVMValueRef wide = from == DLC_F16 ? f32_from_f16(e, x) : f32_from_bf16(e, x);
         return float_to_float(e, to, DLC_F32, wide);
@@ -347,20 +339,20 @@ static LLVMValueRef float_to_float(emitter *e, tir_dtype to, tir_dtype from, LLV
 }
 
 static LLVMValueRef int_to_int(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
-    LLVMTypeRef type = emit_type(e, to, lanes_of(x));
+    LLVMTypeRef type = emit_type(e, to, emit_lanes_of(x));
     int bits = from == DLC_BOOL ? 1 : bits_of(from);
     if (bits_of(to) < bits) return LLVMBuildTrunc(e->builder, x, type, "");
     if (LLVMTypeOf(x) == type) return x;
-    return class_of(from) == 'i' ? LLVMBuildSExt(e->builder, x, type, "") : LLVMBuildZExt(e->builder, x, type, "");
+    return emit_class_of(from) == 'i' ? LLVMBuildSExt(e->builder, x, type, "") : LLVMBuildZExt(e->builder, x, type, "");
 }
 
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
-    char source = class_of(from), result = class_of(to);
+    char source = emit_class_of(from), result = emit_class_of(to);
     if (to == from) return x;
     if (source == 'c' || result == 'c') emit_raise(e, "no conversion of complex numbers");
     if (result == 'b') {
         if (from == DLC_F16 || from == DLC_BF16) { /* nonzero apart from the sign: also denormals and NaN */
-            int lanes = lanes_of(x);
+            int lanes = emit_lanes_of(x);
             LLVMValueRef magnitude = LLVMBuildAnd(e->builder, x, emit_fill(e, e->i16, lanes, 0x7fff), "");
             return LLVMBuildICmp(e->builder, LLVMIntNE, magnitude, LLVMConstNull(LLVMTypeOf(x)), "");
         }

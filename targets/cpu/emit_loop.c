@@ -109,13 +109,6 @@ static void bump_versions(emitter *e, const tir_stmt *list) {
     }
 }
 
-/* The group's current value, a vector or a scalar. */
-static LLVMValueRef group_value(emitter *e, const emit_group *group) {
-    emit_value value = emit_reg_gather(e, group);
-    if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
-    return value.llvm;
-}
-
 typedef struct serial {
     const tir_stmt *loop;
     emit_form lower;
@@ -194,7 +187,7 @@ static void emit_serial(emitter *e, const serial *s) {
     emit_bind(e, s->loop->for_.var, &unknown);
     emit_reg_scan(e, body, &groups);
     LLVMValueRef *initial = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count), *last = NULL;
-    for (uint32_t i = 0; i < groups.count; i++) initial[i] = group_value(e, &groups.data[i]);
+    for (uint32_t i = 0; i < groups.count; i++) initial[i] = emit_reg_value(e, &groups.data[i]);
     last = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count);
 
     LLVMBasicBlockRef before = guarded ? emit_branching(e) : e->level[e->top].block;
@@ -220,7 +213,7 @@ static void emit_serial(emitter *e, const serial *s) {
     emit_statements(e, body);
     emit_flush(e);
 
-    for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
+    for (uint32_t i = 0; i < groups.count; i++) last[i] = emit_reg_value(e, &groups.data[i]);
     LLVMBasicBlockRef latch = emit_branching(e);
     LLVMValueRef next = LLVMBuildAdd(e->builder, counter, step, "");
     LLVMBasicBlockRef back[2] = {latch, NULL};

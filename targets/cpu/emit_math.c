@@ -4,11 +4,6 @@
 
 #include <math.h>
 
-static int lanes_of(LLVMValueRef x) {
-    LLVMTypeRef type = LLVMTypeOf(x);
-    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 0;
-}
-
 static LLVMTypeRef element_of(LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetElementType(type) : type;
@@ -25,9 +20,9 @@ static LLVMValueRef machine_min_max(emitter *e, bool max, LLVMValueRef a, LLVMVa
 static bool constant_operand(LLVMValueRef x, double *value) {
     LLVMBool loses;
     if (!LLVMIsConstant(x)) return false;
-    LLVMValueRef scalar = lanes_of(x) ? LLVMGetAggregateElement(x, 0) : x;
+    LLVMValueRef scalar = emit_lanes_of(x) ? LLVMGetAggregateElement(x, 0) : x;
     if (!scalar || !LLVMIsAConstantFP(scalar)) return false;
-    for (int i = 1; i < lanes_of(x); i++)
+    for (int i = 1; i < emit_lanes_of(x); i++)
         if (LLVMGetAggregateElement(x, (unsigned)i) != scalar) return false;
     *value = LLVMConstRealGetDouble(scalar, &loses);
     return *value == *value;
@@ -41,7 +36,7 @@ static LLVMValueRef min_max_constant(emitter *e, bool max, LLVMValueRef x, LLVMV
     LLVMValueRef result = machine_min_max(e, max, constant, x);
     bool negative = 1.0 / value < 0;
     if (value != 0.0 || negative == max) return result;
-    if (max) return LLVMBuildFAdd(e->builder, result, emit_real(element, lanes_of(x), 0.0), "");
+    if (max) return LLVMBuildFAdd(e->builder, result, emit_real(element, emit_lanes_of(x), 0.0), "");
     return result;
 }
 
@@ -61,7 +56,7 @@ static LLVMValueRef range_instruction(emitter *e, bool max, LLVMValueRef a, LLVM
 static LLVMValueRef min_max_vector(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
     LLVMTypeRef type = LLVMTypeOf(a), element = element_of(a);
-    int lanes = lanes_of(a);
+    int lanes = emit_lanes_of(a);
     bool wide = element == e->f64;
     if (e->features.x86 && e->features.level == CPU_AVX512 && lanes * (wide ? 8 : 4) == 64) {
         LLVMValueRef number = range_instruction(e, max, a, b); /* orders zeros, prefers a number over a NaN */
@@ -84,7 +79,7 @@ LLVMValueRef emit_min_max(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) 
     bool left = constant_operand(a, &value);
     if ((left || constant_operand(b, &value)) && (max || value != 0.0 || 1.0 / value > 0))
         return min_max_constant(e, max, left ? b : a, left ? a : b, value);
-    if (lanes_of(a)) return min_max_vector(e, max, a, b);
+    if (emit_lanes_of(a)) return min_max_vector(e, max, a, b);
     /* a scalar is lane 0 of an SSE register anyway */
     int lanes = element_of(a) == e->f64 ? 2 : 4;
     LLVMValueRef zero = LLVMConstInt(e->i32, 0, false), empty = LLVMConstNull(emit_vector_type(LLVMTypeOf(a), lanes));
@@ -100,7 +95,7 @@ LLVMValueRef emit_min_max(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) 
 static LLVMValueRef round_by_adding(emitter *e, tir_op op, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x), element = element_of(x);
-    int lanes = lanes_of(x);
+    int lanes = emit_lanes_of(x);
     LLVMValueRef limit = emit_real(element, lanes, element == e->f64 ? 0x1p52 : 0x1p23);
     LLVMValueRef one = emit_real(element, lanes, 1.0), zero = LLVMConstNull(type);
     LLVMValueRef magnitude = emit_call(e, "llvm.fabs", type, NULL, 1, &x);
@@ -132,7 +127,7 @@ LLVMValueRef emit_round(emitter *e, tir_op op, LLVMValueRef x) {
 /* ---- integers */
 
 static bool constant_divisor(LLVMValueRef b, int64_t *value) {
-    int lanes = lanes_of(b);
+    int lanes = emit_lanes_of(b);
     LLVMValueRef scalar = !LLVMIsConstant(b) ? NULL : lanes ? LLVMGetAggregateElement(b, 0) : b;
     if (!scalar || !LLVMIsAConstantInt(scalar)) return false;
     for (int i = 1; i < lanes; i++)
@@ -145,7 +140,7 @@ static bool constant_divisor(LLVMValueRef b, int64_t *value) {
  * that is not whole is further from the next integer than half a unit in its last place. */
 static LLVMValueRef divide_by_float(emitter *e, bool is_signed, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
-    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
+    int lanes = emit_lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
     LLVMTypeRef type = LLVMTypeOf(a), real = emit_vector_type(bits > 16 ? e->f64 : e->f32, lanes);
     LLVMTypeRef wide = emit_vector_type(bits > 16 && !is_signed ? e->i64 : e->i32, lanes);
     LLVMValueRef x = is_signed ? LLVMBuildSIToFP(at, a, real, "") : LLVMBuildUIToFP(at, a, real, "");
@@ -156,7 +151,7 @@ static LLVMValueRef divide_by_float(emitter *e, bool is_signed, LLVMValueRef a, 
 
 /* Truncating. No lane of `divisor` is 0, or -1 where that of `a` is MIN; `known`: it is constant. */
 static LLVMValueRef safe_quotient(emitter *e, bool is_signed, bool known, LLVMValueRef a, LLVMValueRef divisor) {
-    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
+    int lanes = emit_lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
     if (lanes && !known && bits > 1 && bits <= 32 && e->features.x86) return divide_by_float(e, is_signed, a, divisor);
     return is_signed ? LLVMBuildSDiv(e->builder, a, divisor, "") : LLVMBuildUDiv(e->builder, a, divisor, "");
 }
@@ -165,7 +160,7 @@ static LLVMValueRef safe_quotient(emitter *e, bool is_signed, bool known, LLVMVa
 LLVMValueRef emit_int_divide(emitter *e, bool remainder, tir_dtype dtype, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
     LLVMTypeRef type = LLVMTypeOf(a), element = element_of(a);
-    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element);
+    int lanes = emit_lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element);
     bool is_signed = dtype == TIR_INDEX || lib_dtypes[dtype].class_ == 'i';
     LLVMValueRef zero = LLVMConstNull(type), one = emit_fill(e, element, lanes, 1);
     int64_t constant;
@@ -194,7 +189,7 @@ LLVMValueRef emit_int_divide(emitter *e, bool remainder, tir_dtype dtype, LLVMVa
 LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
     LLVMTypeRef element = element_of(a);
-    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element);
+    int lanes = emit_lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element);
     bool is_signed = dtype == TIR_INDEX || lib_dtypes[dtype].class_ == 'i';
     if (bits == 1) return LLVMBuildAnd(at, a, LLVMBuildNot(at, b, ""), "");
     LLVMValueRef inside = LLVMBuildICmp(at, LLVMIntULT, b, emit_fill(e, element, lanes, bits), "");
@@ -208,7 +203,7 @@ LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, 
 /* Unsigned: u32 and u64 only. A 64-bit product is computed from 32-bit halves, since vectors have no wider multiplication. */
 LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
-    int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
+    int lanes = emit_lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
     if (bits <= 32 || !lanes) {
         LLVMTypeRef wide = emit_vector_type(LLVMIntTypeInContext(e->context, (unsigned)bits * 2), lanes);
         LLVMTypeRef element = lanes ? LLVMGetElementType(wide) : wide;
@@ -229,7 +224,7 @@ LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b) {
 /* ---- libm */
 
 LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef *operands) {
-    int lanes = lanes_of(operands[0]);
+    int lanes = emit_lanes_of(operands[0]);
     if (!lanes) return emit_call(e, name, e->f64, NULL, count, operands);
     LLVMValueRef result = LLVMGetPoison(LLVMTypeOf(operands[0]));
     for (int i = 0; i < lanes; i++) {
@@ -247,7 +242,7 @@ static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     LLVMValueRef magnitude = emit_call(e, "llvm.fabs", type, NULL, 1, &x);
     LLVMValueRef tiny =
-        LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, emit_real(element_of(x), lanes_of(x), 0x1p-126), "");
+        LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, emit_real(element_of(x), emit_lanes_of(x), 0x1p-126), "");
     LLVMValueRef zero = emit_call(e, "llvm.copysign", type, NULL, 2, (LLVMValueRef[]){LLVMConstNull(type), x});
     return LLVMBuildSelect(e->builder, tiny, zero, x, "");
 }
@@ -276,7 +271,7 @@ LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
 
 /* x, a scalar or a vector, widened to `lanes` lanes with zeros. */
 static LLVMValueRef widen_lanes(emitter *e, LLVMValueRef x, int lanes) {
-    int had = lanes_of(x);
+    int had = emit_lanes_of(x);
     if (had == lanes) return x;
     LLVMTypeRef element = element_of(x);
     LLVMValueRef zero = LLVMConstNull(LLVMVectorType(element, (unsigned)lanes)), index[32];
@@ -287,7 +282,7 @@ static LLVMValueRef widen_lanes(emitter *e, LLVMValueRef x, int lanes) {
 }
 
 static LLVMValueRef first_lanes(emitter *e, LLVMValueRef x, int lanes) {
-    if (lanes == lanes_of(x)) return x;
+    if (lanes == emit_lanes_of(x)) return x;
     if (!lanes) return LLVMBuildExtractElement(e->builder, x, LLVMConstInt(e->i32, 0, false), "");
     LLVMValueRef index[16];
     for (int i = 0; i < lanes; i++) index[i] = LLVMConstInt(e->i32, (unsigned)i, false);
@@ -315,7 +310,7 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
 
 /* x, an i16 of two bytes or lanes of such, as i32 of two words. */
 LLVMValueRef emit_widened_bytes(emitter *e, LLVMValueRef x, bool is_signed) {
-    const int lanes = lanes_of(x), count = lanes ? 2 * lanes : 2;
+    const int lanes = emit_lanes_of(x), count = lanes ? 2 * lanes : 2;
     x = LLVMBuildBitCast(e->builder, x, emit_vector_type(e->i8, count), "");
     x = (is_signed ? LLVMBuildSExt : LLVMBuildZExt)(e->builder, x, emit_vector_type(e->i16, count), "");
     return LLVMBuildBitCast(e->builder, x, emit_vector_type(e->i32, lanes), "");
@@ -337,7 +332,7 @@ LLVMValueRef emit_dot_words(emitter *e, int lanes, LLVMValueRef acc, LLVMValueRe
 LLVMValueRef emit_ldexp(emitter *e, LLVMValueRef x, LLVMValueRef n) {
     static const char *const names[] = {"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
                                         "llvm.x86.avx512.mask.scalef.ps.512"};
-    int lanes = lanes_of(x), wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+    int lanes = emit_lanes_of(x), wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
     x = widen_lanes(e, x, wide);
     n = widen_lanes(e, n, wide);
     LLVMTypeRef mask = wide == 16 ? e->i16 : e->i8;

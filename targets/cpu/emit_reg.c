@@ -82,11 +82,6 @@ static bool place_inside(emitter *e, uint32_t buffer, int rank, const tir_expr *
     return true;
 }
 
-bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element) {
-    int64_t stride;
-    return place_straight(e, buffer, rank, index, element, &stride);
-}
-
 /* at[i]: element of lane i of a pair of rows; -1: the lane is no column, or its row is outside of the buffer. False: the elements are not
  * constant, or do not ascend with a stride. */
 static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
@@ -177,6 +172,12 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
     int active = group->lanes ? group->active : 1;
     for (int i = 0; i < active; i++) at[i] = element_of(group, i);
     return gather(e, group->buffer, at, group->lanes, active);
+}
+
+LLVMValueRef emit_reg_value(emitter *e, const emit_group *group) {
+    emit_value value = emit_reg_gather(e, group);
+    if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
+    return value.llvm;
 }
 
 bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value) {

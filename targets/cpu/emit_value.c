@@ -4,10 +4,6 @@
 
 #include <math.h>
 
-static char class_of(tir_dtype dtype) {
-    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
-}
-
 /* ---- one operator at the builder's position */
 
 static LLVMValueRef float_operation(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef *x) {
@@ -68,7 +64,7 @@ static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, L
         result = LLVMBuildSelect(b, bit, LLVMBuildMul(b, result, base, ""), result, "");
         base = LLVMBuildMul(b, base, base, "");
     }
-    if (class_of(dtype) != 'i') return result;
+    if (emit_class_of(dtype) != 'i') return result;
     LLVMValueRef minus = LLVMConstAllOnes(type), negative = LLVMBuildICmp(b, LLVMIntSLT, y, zero, "");
     LLVMValueRef inverse = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntEQ, x, one, ""), one, zero, "");
     LLVMValueRef is_minus = LLVMBuildICmp(b, LLVMIntEQ, x, minus, "");
@@ -79,7 +75,7 @@ static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, L
 static LLVMValueRef integer_operation(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef *x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x[0]);
-    bool is_signed = class_of(dtype) == 'i';
+    bool is_signed = emit_class_of(dtype) == 'i';
     switch (op) {
     case TIR_ADD: return LLVMBuildAdd(b, x[0], x[1], "");
     case TIR_SUB: return LLVMBuildSub(b, x[0], x[1], "");
@@ -132,13 +128,13 @@ LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype op
     }
     if (operand == DLC_F32 || operand == DLC_F64) return float_operation(e, op, operand, x);
     bool compares = (tir_ops[op].flags & TIR_COMPARES) != 0;
-    if (class_of(operand) == 'f' && (compares || op == TIR_NEG || op == TIR_ABS)) { /* 16-bit floats */
+    if (emit_class_of(operand) == 'f' && (compares || op == TIR_NEG || op == TIR_ABS)) { /* 16-bit floats */
         LLVMValueRef wide[2] = {emit_cast(e, DLC_F32, operand, x[0]), NULL};
         if (compares) wide[1] = emit_cast(e, DLC_F32, operand, x[1]);
         LLVMValueRef result = float_operation(e, op, DLC_F32, wide);
         return compares ? result : emit_cast(e, dtype, DLC_F32, result);
     }
-    if (class_of(operand) == 'f')
+    if (emit_class_of(operand) == 'f')
         emit_raise(e, "operator %s on %s is not legal in loop IR", tir_ops[op].text, tir_dtype_name(operand));
     return integer_operation(e, op, operand, x);
 }
@@ -196,7 +192,7 @@ emit_value emit_both(emitter *e, emit_value a, emit_value b) {
 /* The identity of op: op(x, identity) == x, bit for bit. For lanes that must not take part in a reduction. */
 emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype) {
     LLVMTypeRef type = emit_type(e, dtype, 0);
-    bool is_float = class_of(dtype) == 'f', is_signed = class_of(dtype) == 'i';
+    bool is_float = emit_class_of(dtype) == 'f', is_signed = emit_class_of(dtype) == 'i';
     unsigned bits = is_float ? 0 : LLVMGetIntTypeWidth(type);
     uint64_t top = is_float ? 0 : UINT64_C(1) << (bits - 1);
     switch (op) {
@@ -228,7 +224,7 @@ static emit_value cast_index(emitter *e, tir_dtype to, tir_expr operand) {
     tir_interval range = emit_form_range(e, &form);
     bool lanes = form.lane != 0 || form.vector.llvm != NULL;
     bool fits = range.low >= INT32_MIN && range.high <= INT32_MAX;
-    bool integer = class_of(to) != 'f' && class_of(to) != 'b' && lib_dtypes[to].bits <= 32;
+    bool integer = emit_class_of(to) != 'f' && emit_class_of(to) != 'b' && lib_dtypes[to].bits <= 32;
     bool narrow = lanes && (fits || integer);
     emit_value value = emit_form_narrow(e, &form, narrow ? 32 : 64);
     return operate(e, TIR_CAST, to, narrow ? DLC_I32 : TIR_INDEX, 1, &value);
@@ -320,7 +316,7 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
 /* Is the node a cast to an 8-bit integer of a rounded f32? One conversion does both. */
 static bool rounds_to_integer(const emitter *e, const tir_node *node, const tir_expr *operands) {
     return node->op == TIR_CAST && node->dtype != TIR_INDEX && lib_dtypes[node->dtype].bits == 8 &&
-           class_of(node->dtype) != 'b' && tir_op_of(e->pool, operands[0]) == TIR_ROUND &&
+           emit_class_of(node->dtype) != 'b' && tir_op_of(e->pool, operands[0]) == TIR_ROUND &&
            tir_dtype_of(e->pool, operands[0]) == DLC_F32;
 }
 
