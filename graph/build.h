@@ -59,10 +59,10 @@ bool graph_is_number(const graph *g, graph_id x, double *number);
 #define GRAPH_BUILD_UNARY(X)                                                                                           \
     X(neg)                                                                                                             \
     X(abs)                                                                                                             \
-    X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(silu) X(logistic) X(floor) X(ceil) \
+    X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(silu) X(logistic) X(floor) X(ceil) \
         X(round) X(not )
 #define GRAPH_BUILD_BINARY(X) \
-    X(add) X(sub) X(mul) X(div) X(rem) X(min) X(max) X(pow) X(and) X(or) X(xor) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+    X(add) X(sub) X(mul) X(div) X(rem) X(min) X(max) X(pow) X(and) X(or) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 /* clang-format on */
 #define X(name) graph_id graph_##name(graph *g, graph_id x);
 GRAPH_BUILD_UNARY(X)

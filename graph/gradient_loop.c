@@ -269,7 +269,7 @@ void graph_tangent_while(graph_rule *rule) {
  * iterations that ran; outputs of the body: carries, of a conditional one whether to go on, elements of stacks. */
 typedef struct scan_form {
     const graph *body;
-    int carries, sequences, captures, stacks, conditional;
+    int carries, sequences, stacks, conditional;
     tir_expr length;
     const graph_attribute *reverse;
 } scan_form;
@@ -281,7 +281,6 @@ static scan_form form_of(const graph_rule *rule) {
                    .sequences = (int)a[GRAPH_SCAN_SEQUENCES].integer,
                    .conditional = a[GRAPH_SCAN_CONDITIONAL].integer != 0,
                    .reverse = &a[GRAPH_SCAN_REVERSE]};
-    f.captures = rule->inputs - f.carries - f.sequences;
     f.stacks = (int)f.body->outputs.count - f.carries - f.conditional;
     f.length = a[GRAPH_SCAN_LENGTH].count ? a[GRAPH_SCAN_LENGTH].dims[0]
                                           : graph_shape_of(rule->g, rule->input[f.carries])->dim[0];

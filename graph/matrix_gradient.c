@@ -9,11 +9,6 @@ static int rank_of(const graph *g, graph_id a) {
     return graph_shape_of(g, a)->rank;
 }
 
-static tir_expr dim_of(const graph *g, graph_id a, int from_end) {
-    const graph_shape *shape = graph_shape_of(g, a);
-    return shape->dim[shape->rank - from_end];
-}
-
 static graph_id transposed(graph *g, graph_id a) {
     int64_t order[DLC_MAX_RANK];
     const int rank = rank_of(g, a);
@@ -134,7 +129,7 @@ void matrix_tangent_substitution(graph_rule *rule) {
 void matrix_tangent_qr(graph_rule *rule) {
     graph *g = rule->g;
     const graph_id q = rule->first, r = rule->first + 1, da = rule->tangent[0];
-    const tir_expr k = dim_of(g, q, 1);
+    const tir_expr k = matrix_dim(g, q, 1);
     const graph_id over = substituted(g, first_columns(g, r, k), first_columns(g, da, k), false, true, false, false);
     const graph_id c = graph_matmul(g, transposed(g, q), over), w = rotation(g, c);
     rule->out[0] = graph_sub(g, over, graph_matmul(g, q, graph_sub(g, c, w)));
@@ -146,7 +141,7 @@ void matrix_tangent_lu(graph_rule *rule) {
     graph *g = rule->g;
     const graph_id l = rule->first, u = rule->first + 1, da = rule->tangent[0];
     const graph_shape shape = *graph_shape_of(g, da);
-    const tir_expr k = dim_of(g, l, 1), zero = tir_index(g->pool, 0);
+    const tir_expr k = matrix_dim(g, l, 1), zero = tir_index(g->pool, 0);
     const graph_id order = graph_broadcast_like(g, graph_expand_dims(g, rule->first + 2, shape.rank - 1), da);
     const graph_id moved = graph_gather_elements(g, da, order, shape.rank - 2);
     const graph_id l1 = part(g, l, 2, zero, k), u1 = first_columns(g, u, k);
@@ -191,7 +186,7 @@ void matrix_tangent_slogdet(graph_rule *rule) {
 /* exp([a d; 0 a]) holds the derivative of exp at a in the direction d right above (Higham 2008, 3.6). */
 static graph_id exponential_along(graph *g, graph_id a, graph_id d) {
     const int rank = rank_of(g, a);
-    const tir_expr n = dim_of(g, a, 1), twice = tir_mul(g->pool, n, tir_index(g->pool, 2)),
+    const tir_expr n = matrix_dim(g, a, 1), twice = tir_mul(g->pool, n, tir_index(g->pool, 2)),
                    zero = tir_index(g->pool, 0);
     const graph_id above = graph_concat(g, 2, (graph_id[]){a, d}, rank - 1);
     const graph_id below = graph_concat(g, 2, (graph_id[]){graph_full_like(g, a, 0), a}, rank - 1);

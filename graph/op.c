@@ -317,12 +317,12 @@ void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
     }
 }
 
-void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
-    const graph_shape *a = &infer->operand[first];
+void graph_infer_same_shape(const graph_infer *infer, int count) {
+    const graph_shape *a = &infer->operand[0];
     bool stretched = false; /* ranks of the written operands differ: then messages count dimensions from the end */
-    for (int i = first; i < first + count; i++)
+    for (int i = 0; i < count; i++)
         stretched |= infer->input[i] && graph_shape_of(infer->g, infer->written[i])->rank != infer->operand[i].rank;
-    for (int i = first + 1; i < first + count; i++) {
+    for (int i = 1; i < count; i++) {
         const graph_shape *b = &infer->operand[i];
         if (b->rank < 0) continue;
         if (a->rank != b->rank)
@@ -342,7 +342,7 @@ void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
 
 void graph_infer_map(graph_infer *infer) {
     graph_infer_same_dtype(infer, 0, infer->inputs);
-    graph_infer_same_shape(infer, 0, infer->inputs);
+    graph_infer_same_shape(infer, infer->inputs);
     infer->result[0] = infer->operand[0];
 }
 

@@ -154,9 +154,9 @@ void graph_infer_same_dtype(const graph_infer *infer, int first,
                             int count); /* operands first..first+count-1, omitted ones skipped */
 void graph_infer_dtype(const graph_infer *infer, int operand, dlc_dtype expected);
 void graph_infer_rank(const graph_infer *infer, int operand, int expected);
-void graph_infer_same_shape(const graph_infer *infer, int first, int count); /* dimensions equal now or at bind */
-void graph_infer_map(graph_infer *infer);     /* one dtype, one shape: also the result's */
-void graph_infer_compare(graph_infer *infer); /* likewise, result bool */
+void graph_infer_same_shape(const graph_infer *infer, int count); /* dimensions equal now or at bind */
+void graph_infer_map(graph_infer *infer);                         /* one dtype, one shape: also the result's */
+void graph_infer_compare(graph_infer *infer);                     /* likewise, result bool */
 /* For rows with results -1: sets infer->results, and allocates infer->result, which it returns. */
 graph_shape *graph_infer_results(graph_infer *infer, int results);
 

@@ -47,9 +47,9 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
         graph_require_equal(infer->g, tir_min(pool, low, high), low, "%s: %s", infer->op->name, what);
 }
 
-void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size) {
+void graph_infer_reached(const graph_infer *infer, tir_expr size) {
     tir_pool *pool = infer->g->pool;
-    const graph_shape *shape = &infer->operand[indices];
+    const graph_shape *shape = &infer->operand[1];
     tir_expr wanted = tir_index(pool, 1); /* 0 if there is no index */
     for (int i = 0; i < shape->rank; i++) wanted = tir_min(pool, wanted, shape->dim[i]);
     graph_infer_at_most(infer, wanted, size, "indices into an axis of size 0");

@@ -19,8 +19,8 @@ tir_expr graph_infer_sum(const graph_infer *infer, tir_expr a, tir_expr b);
 void graph_infer_indices(const graph_infer *infer, int operand);
 /* Checks low <= high; if unknown, records a constraint for bind. */
 void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what);
-/* Checks that the axis is not empty if operand `indices` has any element. */
-void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size);
+/* Checks that the axis is not empty if operand 1, indices into it, has any element. */
+void graph_infer_reached(const graph_infer *infer, tir_expr size);
 /* Checks that a list is empty (the default) or has one entry per dimension. */
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what);
 /* Entry i of a list that graph_infer_list has checked. */
@@ -63,10 +63,6 @@ dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attrib
 /* For a dot_general of operands of these ranks: place[0][i] is the axis of the result that is axis i of x, place[1][i] that of w; -1:
  * the axis is contracted. */
 void graph_dot_places(const graph_attribute *attribute, const int rank[2], int64_t place[2][DLC_MAX_RANK]);
-/* The dtype in which products and sums are computed. */
-static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
-    return graph_sum_dtype(result);
-}
 /* The tensor itself, or a map stage that converts it (axis names may be NULL). */
 uint32_t graph_compute_cast(graph_compute *compute, uint32_t tensor, dlc_dtype dtype, const char *const *axis_names);
 

@@ -225,7 +225,7 @@ static void infer_embedding(graph_infer *infer) {
     if (table->rank < 1) graph_infer_fail(infer, "table has rank 0, expected at least 1");
     if (table->rank - 1 + ids->rank > DLC_MAX_RANK)
         graph_infer_fail(infer, "the result has more than %d dimensions", DLC_MAX_RANK);
-    graph_infer_reached(infer, 1, table->dim[0]);
+    graph_infer_reached(infer, table->dim[0]);
     graph_shape *y = &infer->result[0];
     *y = (graph_shape){.dtype = table->dtype};
     for (int i = 0; i < ids->rank; i++) y->dim[y->rank++] = ids->dim[i];

@@ -104,7 +104,7 @@ static void compute_dot_general(graph_compute *c) {
     for (int i = 0; i < count; i++) extent[i] = x->dim[graph_axis_of(contract->list[i], x->rank)];
     tir_stage *stage = tir_region_stage(c->region, count ? TIR_REDUCE : TIR_MAP, c->name, result->rank, space,
                                         result->dim, count, reduce, extent);
-    tir_dtype sum = (tir_dtype)graph_product_sum_dtype(result->dtype);
+    tir_dtype sum = (tir_dtype)graph_sum_dtype(result->dtype);
     tir_expr index[DLC_MAX_RANK];
     dot_index(c, stage, 0, batch, index);
     tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, index));

@@ -15,7 +15,7 @@ enum { JACOBI_SWEEPS };
 static void infer_jacobi(graph_infer *infer) {
     int64_t sweeps = infer->attribute[JACOBI_SWEEPS].integer;
     graph_infer_same_dtype(infer, 0, 2);
-    graph_infer_same_shape(infer, 0, 2);
+    graph_infer_same_shape(infer, 2);
     infer_square(infer);
     if (sweeps < 1 || sweeps > 1000) graph_infer_fail(infer, "%lld sweeps, expected 1 to 1000", (long long)sweeps);
     infer->result[0] = infer->result[1] = infer->operand[0];

@@ -27,7 +27,7 @@ static void infer_gather(graph_infer *infer) {
     graph_infer_indices(infer, 1);
     int axis = graph_infer_axis(infer, infer->attribute[0].integer, x->rank, "axis");
     replace_axis(infer, x, axis, indices, &infer->result[0]);
-    graph_infer_reached(infer, 1, x->dim[axis]);
+    graph_infer_reached(infer, x->dim[axis]);
 }
 
 static tir_expr element_gather(graph_compute *c, const tir_expr *axis) {
@@ -62,7 +62,7 @@ static void infer_gather_elements(graph_infer *infer) {
     infer_within(infer, indices, axis);
     infer->result[0] = *indices;
     infer->result[0].dtype = x->dtype;
-    graph_infer_reached(infer, 1, x->dim[axis]);
+    graph_infer_reached(infer, x->dim[axis]);
 }
 
 static tir_expr element_gather_elements(graph_compute *c, const tir_expr *axis) {
@@ -92,7 +92,7 @@ static int addressed_axes(const graph_infer *infer, int first) {
         graph_infer_fail(
             infer, "the last dimension of indices is %lld, expected 1 to %d: the axes of x that an index addresses",
             (long long)count, x->rank - first);
-    for (int i = 0; i < count; i++) graph_infer_reached(infer, 1, x->dim[first + i]);
+    for (int i = 0; i < count; i++) graph_infer_reached(infer, x->dim[first + i]);
     return (int)count;
 }
 

@@ -127,13 +127,13 @@ static void infer_abs(graph_infer *infer) {
 static void infer_select(graph_infer *infer) {
     graph_infer_dtype(infer, 0, DLC_BOOL);
     graph_infer_same_dtype(infer, 1, 2);
-    graph_infer_same_shape(infer, 0, 3);
+    graph_infer_same_shape(infer, 3);
     infer->result[0] = infer->operand[1];
 }
 
 static void infer_ldexp(graph_infer *infer) {
     graph_infer_indices(infer, 1);
-    graph_infer_same_shape(infer, 0, 2);
+    graph_infer_same_shape(infer, 2);
     infer->result[0] = infer->operand[0];
 }
 

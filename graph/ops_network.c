@@ -158,7 +158,7 @@ enum { LOSS_MEAN, LOSS_SUM, LOSS_NONE };
 
 static void infer_loss(graph_infer *infer) {
     graph_infer_same_dtype(infer, 0, 2);
-    graph_infer_same_shape(infer, 0, 2);
+    graph_infer_same_shape(infer, 2);
     infer->result[0] = infer->operand[0];
     if (infer->attribute[LOSS_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
 }

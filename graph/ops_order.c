@@ -61,8 +61,8 @@ static tir_expr rank_of(const graph_compute *c, tir_expr x) {
 typedef struct selection {
     graph_compute *c;
     int along, rank;
-    /* numbers of the stages */
-    uint32_t fold, step;
+    /* number of the stage */
+    uint32_t fold;
     /* tensor of the elements' ranks, or keys of rank and index: of x's shape */
     uint32_t ranks;
     /* tensor of the selected elements: of the result's shape, an i64 index, or a key with the index in its low half */
@@ -100,7 +100,6 @@ static tir_stage *open_selection(selection *s, int components, const tir_expr *i
     s->fold = c->region->stages.count - 1;
     tir_stage *step =
         tir_region_stage(c->region, TIR_REDUCE, c->name, x->rank, NULL, y->dim, 1, NULL, &x->dim[s->along]);
-    s->step = c->region->stages.count - 1;
     step->fold = (int32_t)s->fold;
     step->exact = true;
     for (int i = 0, n = 0; i < x->rank; i++) {

@@ -400,16 +400,16 @@ static graph_id body_input(graph *body, graph_id operand, bool element) {
     return graph_new_input(body, NULL, &shape);
 }
 
-/* operands of the scan, and the body's inputs for them */
+/* operands of the scan */
 typedef struct operands {
-    graph_id outer[10], inner[10];
+    graph_id outer[10];
     int count;
 } operands;
 
 static graph_id pass_in(operands *o, graph *body, graph_id value, bool element) {
     if (!value) return 0;
-    o->outer[o->count] = value;
-    return o->inner[o->count++] = body_input(body, value, element);
+    o->outer[o->count++] = value;
+    return body_input(body, value, element);
 }
 
 /* bool [batch, hidden]: has the sequence ended before the position? Then states stay and results are 0. */

@@ -167,7 +167,7 @@ static void infer_rows(const graph_infer *infer, int64_t axis, int count) {
     const graph_shape *x = &infer->operand[0];
     int along = graph_infer_axis(infer, axis, x->rank, "axis");
     graph_infer_same_dtype(infer, 0, count);
-    graph_infer_same_shape(infer, 0, count);
+    graph_infer_same_shape(infer, count);
     infer->result[0] = (graph_shape){.dtype = x->dtype};
     for (int i = 0; i < x->rank; i++)
         if (i != along) infer->result[0].dim[infer->result[0].rank++] = x->dim[i];

@@ -143,7 +143,7 @@ static void compute_convolution(graph_compute *c) {
         predicate = window_predicate(c->pool, predicate, x_index[2 + i], x->dim[2 + i], k);
     }
     stage->predicate = predicate;
-    tir_dtype sum = (tir_dtype)graph_product_sum_dtype(y->dtype);
+    tir_dtype sum = (tir_dtype)graph_sum_dtype(y->dtype);
     tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, x_index));
     tir_expr b = tir_cast(c->pool, sum, graph_operand_load(c, 1, w_index));
     c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), y->dtype, space);
@@ -515,7 +515,7 @@ static void compute_convolution_weights(graph_compute *c) {
         }
     }
     stage->predicate = predicate;
-    const tir_dtype sum = (tir_dtype)graph_product_sum_dtype(w->dtype);
+    const tir_dtype sum = (tir_dtype)graph_sum_dtype(w->dtype);
     tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, x_index));
     tir_expr b = tir_cast(c->pool, sum, graph_operand_load(c, 1, y_index));
     c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), w->dtype, space);

@@ -116,9 +116,10 @@ static bool is_positive(const graph *g, graph_id scale) {
     return graph_is_number(g, scale, &number) && number >= least && number <= most;
 }
 
-static bool is_zero_point(const graph *g, graph_id zero, double wanted) {
+/* Is the zero point missing or known to be 0? */
+static bool is_at_zero(const graph *g, graph_id zero) {
     double number;
-    return zero ? graph_is_number(g, zero, &number) && number == wanted : wanted == 0;
+    return !zero || (graph_is_number(g, zero, &number) && number == 0);
 }
 
 /* x + shift, where x and the result are of 8 bits, dtype being the result's type. */
@@ -163,7 +164,7 @@ static graph_id quantized_by(graph *g, const quantized *as, graph_id y) {
     double scale;
     graph_is_number(g, as->scale, &scale);
     y = graph_round(g, graph_mul_number(g, y, 1 / scale));
-    if (as->zero && !is_zero_point(g, as->zero, 0)) y = graph_add(g, y, graph_cast(g, as->zero, DLC_F32));
+    if (as->zero && !is_at_zero(g, as->zero)) y = graph_add(g, y, graph_cast(g, as->zero, DLC_F32));
     return graph_cast(g, y, DLC_U8);
 }
 
@@ -370,8 +371,8 @@ static graph_id sums_of_products(const visit *v, const quantized *x, const quant
     attribute[graph_op_attribute(v->op, "result")] = graph_set_integer("result", I32).value;
     graph_id sums = graph_emit(g, v->op, 2, (graph_id[]){x->q, w->q}, attribute);
     const graph_shape result = *graph_shape_of(g, sums);
-    const bool moves_w = !is_zero_point(g, w->zero, 0);
-    if (!is_zero_point(g, x->zero, 0)) {
+    const bool moves_w = !is_at_zero(g, w->zero);
+    if (!is_at_zero(g, x->zero)) {
         graph_id weights = sums_over(g, w, &at[1]);
         if (moves_w) weights = graph_sub(g, weights, zero_in_sums(g, w, &at[1], weights, terms));
         weights = graph_mul(g, weights, graph_cast(g, x->zero, DLC_I32));

@@ -32,10 +32,9 @@ static const graph_definition *first(const graph_registry *registry) {
     return atomic_load_explicit(&((graph_registry *)(uintptr_t)registry)->newest, memory_order_acquire);
 }
 
-const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
-                                            const char *name) {
+const graph_definition *graph_registry_find(const graph_registry *registry, const char *name) {
     for (const graph_definition *at = registry ? first(registry) : NULL; at; at = at->next)
-        if (at->kind == kind && strcmp(at->name, name) == 0) return at;
+        if (at->kind == GRAPH_OPERATOR && strcmp(at->name, name) == 0) return at;
     return NULL;
 }
 
@@ -86,7 +85,7 @@ const graph_definition *const *graph_registry_list(lib_arena *arena, const graph
 const graph_op *graph_find_op(const graph *g, const char *name) {
     const graph_op *op = graph_op_find(name);
     if (op) return op;
-    const graph_definition *definition = graph_registry_find(graph_outermost(g)->registry, GRAPH_OPERATOR, name);
+    const graph_definition *definition = graph_registry_find(graph_outermost(g)->registry, name);
     return definition ? &definition->op : graph_op_find_alias(name);
 }
 

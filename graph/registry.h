@@ -70,9 +70,8 @@ graph_definition *graph_definition_new(const dlc_allocator *allocator, graph_def
 void graph_definition_free(graph_definition *definition, const dlc_allocator *allocator);
 /* False: a definition of that kind and name exists; for operators of ONNX models, of that domain too and for one of the versions. */
 bool graph_registry_add(graph_registry *registry, graph_definition *definition);
-/* The definition of that kind and name; NULL: none. */
-const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
-                                            const char *name);
+/* The operator of that name; NULL: none. */
+const graph_definition *graph_registry_find(const graph_registry *registry, const char *name);
 /* The operator of ONNX models of that domain, name and version; strings with their sizes. NULL: none. */
 const graph_definition *graph_registry_find_onnx(const graph_registry *registry, const char *domain, size_t domain_size,
                                                  const char *name, size_t name_size, int version);

@@ -1,12 +1,12 @@
 /* Rewrite rules and the simplify pass.
  *
  * Contract of every rule, tested one by one on random operands:
- *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless `inexact` is
- * set: then the result is at least as close to the mathematical one;
+ *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless its contract
+ * says `inexact`: then the result is at least as close to the mathematical one;
  *   - it is directional: it returns an existing value, or one emitted with fewer or cheaper nodes, so that rewriting
  * ends;
  *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
- * A rule is selected by the operator and the operator of its first input, and applies in its listed phases. Emit calls
+ * A rule is selected by the operator and the operator of its first input, and applies in all phases but building. Emit calls
  * graph_rewrite, so every pass that re-emits a graph simplifies it; hash-consing removes common sub-expressions, and
  * dead code disappears because only live nodes are visited. */
 #include "graph/build.h"
@@ -32,11 +32,8 @@ typedef struct rule {
     const char *op;
     /* operator of the first input; NULL: any */
     const char *first;
-    uint32_t phases;
-    bool inexact;
     /* returns 0 if the rule does not apply after all */
     graph_id (*apply)(const match *m);
-    const char *contract;
 } rule;
 
 /* ---- queries of rules -------------------------------------------------------------------------------------------- */
@@ -59,9 +56,10 @@ static bool same_shape(const match *m, const graph_shape *a, const graph_shape *
     return true;
 }
 
-static bool is_value(const match *m, int operand, double wanted) {
+/* Is operand 1 this number? */
+static bool is_by(const match *m, double wanted) {
     double number;
-    return graph_is_number(m->g, m->input[operand], &number) && number == wanted && signbit(number) == signbit(wanted);
+    return graph_is_number(m->g, m->input[1], &number) && number == wanted && signbit(number) == signbit(wanted);
 }
 
 static bool is_integral(dlc_dtype dtype) {
@@ -110,20 +108,20 @@ static graph_id apply_associate(const match *m) {
 
 /* x + 0 -> x. For floats only x + -0 is x, since -0 + +0 is +0. */
 static graph_id apply_add_zero(const match *m) {
-    bool zero = is_integral(m->result->dtype) ? is_value(m, 1, 0.0) : is_value(m, 1, -0.0);
+    bool zero = is_integral(m->result->dtype) ? is_by(m, 0.0) : is_by(m, -0.0);
     return zero ? m->input[0] : 0;
 }
 static graph_id apply_sub_zero(const match *m) {
-    return is_value(m, 1, 0.0) ? m->input[0] : 0;
+    return is_by(m, 0.0) ? m->input[0] : 0;
 }
 static graph_id apply_mul_one(const match *m) {
-    return is_value(m, 1, 1.0) ? m->input[0] : 0;
+    return is_by(m, 1.0) ? m->input[0] : 0;
 }
 static graph_id apply_mul_zero(const match *m) {
-    return is_integral(m->result->dtype) && is_value(m, 1, 0.0) ? m->input[1] : 0;
+    return is_integral(m->result->dtype) && is_by(m, 0.0) ? m->input[1] : 0;
 }
 static graph_id apply_mul_minus_one(const match *m) {
-    return is_value(m, 1, -1.0) ? graph_neg(m->g, m->input[0]) : 0;
+    return is_by(m, -1.0) ? graph_neg(m->g, m->input[0]) : 0;
 }
 
 /* x / 2^k -> x * 2^-k: the same rounding, as long as 2^-k is a normal number of the dtype. */
@@ -138,8 +136,8 @@ static graph_id apply_div_power(const match *m) {
 }
 
 static graph_id apply_pow_small(const match *m) {
-    if (is_value(m, 1, 1.0)) return m->input[0];
-    return is_value(m, 1, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
+    if (is_by(m, 1.0)) return m->input[0];
+    return is_by(m, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
 }
 
 /* Are the numbers equal up to a rounding to f32? */
@@ -462,61 +460,61 @@ static graph_id apply_window_by_axes(const match *m) {
 
 /* ---- the rules ------------------------------------------------------------------------------------------------- */
 
+/* contract: for readers */
+#define RULE(op, first, apply, contract) \
+    { op, first, apply }
 static const rule rules[] = {
-    {"*", NULL, LATER, false, apply_involution, "f(f(x)) -> x for rows with INVOLUTION and equal attributes"},
-    {"*", NULL, LATER, false, apply_idempotent, "f(f(x)) -> f(x), f(x, x) -> x for maps with IDEMPOTENT"},
-    {"*", NULL, LATER, false, apply_number_right, "f(c, x) -> f(x, c) for numbers c, rows with COMMUTES"},
-    {"*", NULL, LATER, false, apply_associate, "f(f(x, c), d) -> f(x, f(c, d)) for integers and numbers c, d"},
-    {"*", "broadcast", LATER, false, apply_map_of_broadcasts, "f(broadcast a, broadcast b) -> broadcast f(a, b)"},
-    {"add", NULL, LATER, false, apply_add_zero, "x + 0 -> x (floats: -0)"},
-    {"sub", NULL, LATER, false, apply_sub_zero, "x - 0 -> x"},
-    {"mul", NULL, LATER, false, apply_mul_one, "x * 1 -> x"},
-    {"mul", NULL, LATER, false, apply_mul_zero, "x * 0 -> 0 for integers"},
-    {"mul", NULL, LATER, false, apply_mul_minus_one, "x * -1 -> neg x"},
-    {"mul", NULL, LATER, true, apply_normal_cdf, "a * (erf(x/sqrt 2) + 1) * 0.5 -> a * normal_cdf(x)"},
-    {"div", NULL, LATER, false, apply_div_power, "x / 2^k -> x * 2^-k for floats"},
-    {"pow", NULL, LATER, true, apply_pow_small, "x ^ 1 -> x, x ^ 2 -> x * x"},
-    {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x (not unsigned)"},
-    {"select", NULL, LATER, false, apply_select, "select(c, a, a) -> a; select of a known condition"},
-    {"stop_gradient", NULL, LATER, false, apply_only_operand, "stop_gradient x -> x: derivatives were taken before"},
-    {"multiply_no_nan", NULL, LATER, true, apply_multiply_no_nan,
-     "multiply_no_nan by a finite number, or of one -> mul"},
-    {"cast", NULL, LATER, false, apply_cast_same, "cast to the operand's dtype -> x"},
-    {"cast", "cast", LATER, false, apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"},
-    {"reshape", NULL, LATER, false, apply_same_shape, "reshape to the operand's shape -> x"},
-    {"reshape", "reshape", LATER, false, apply_reshape_reshape, "reshape(reshape x) -> reshape x"},
-    {"reshape", "constant", LATER, false, apply_reshape_constant, "reshape of a constant -> a constant of its bytes"},
-    {"transpose", NULL, LATER, false, apply_transpose_identity, "transpose that keeps the order -> x"},
-    {"transpose", "transpose", LATER, false, apply_transpose_transpose, "transpose(transpose x) -> transpose x"},
-    {"broadcast", NULL, LATER, false, apply_broadcast_identity, "broadcast to the operand's own shape and axes -> x"},
-    {"broadcast", "broadcast", LATER, false, apply_broadcast_broadcast, "broadcast(broadcast x) -> broadcast x"},
-    {"broadcast", "constant", LATER, false, apply_broadcast_splat,
-     "broadcast of equal elements -> broadcast of a scalar"},
-    {"pad", NULL, LATER, false, apply_pad_nothing, "pad by nothing -> x"},
-    {"slice", NULL, LATER, false, apply_slice_all, "slice of everything -> x"},
-    {"slice", "constant", LATER, false, apply_slice_constant, "slice of a constant that is one run -> a constant"},
-    {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
-    {"concat", NULL, LATER, false, apply_concat_many, "concat of many operands -> concat of concats"},
-    {"gather", NULL, LATER, false, apply_gather_narrow,
-     "gather(x, cast of floats to i64) -> gather(x, cast to i32), where x is not longer than that"},
-    {"reduce_sum", NULL, LATER, false, apply_reduce_nothing,
-     "reduction over dimensions of 1 -> reshape (not float sums)"},
-    {"reduce_prod", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
-    {"reduce_max", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
-    {"reduce_min", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
-    {"reduce_and", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
-    {"reduce_or", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
-    {"reduce_window", NULL, LATER, false, apply_window_by_axes,
-     "a greatest or least element over several axes -> over one after the other, where that halves the work"},
+    RULE("*", NULL, apply_involution, "f(f(x)) -> x for rows with INVOLUTION and equal attributes"),
+    RULE("*", NULL, apply_idempotent, "f(f(x)) -> f(x), f(x, x) -> x for maps with IDEMPOTENT"),
+    RULE("*", NULL, apply_number_right, "f(c, x) -> f(x, c) for numbers c, rows with COMMUTES"),
+    RULE("*", NULL, apply_associate, "f(f(x, c), d) -> f(x, f(c, d)) for integers and numbers c, d"),
+    RULE("*", "broadcast", apply_map_of_broadcasts, "f(broadcast a, broadcast b) -> broadcast f(a, b)"),
+    RULE("add", NULL, apply_add_zero, "x + 0 -> x (floats: -0)"),
+    RULE("sub", NULL, apply_sub_zero, "x - 0 -> x"),
+    RULE("mul", NULL, apply_mul_one, "x * 1 -> x"),
+    RULE("mul", NULL, apply_mul_zero, "x * 0 -> 0 for integers"),
+    RULE("mul", NULL, apply_mul_minus_one, "x * -1 -> neg x"),
+    RULE("mul", NULL, apply_normal_cdf, "inexact: a * (erf(x/sqrt 2) + 1) * 0.5 -> a * normal_cdf(x)"),
+    RULE("div", NULL, apply_div_power, "x / 2^k -> x * 2^-k for floats"),
+    RULE("pow", NULL, apply_pow_small, "inexact: x ^ 1 -> x, x ^ 2 -> x * x"),
+    RULE("abs", "neg", apply_abs_of_neg, "abs(neg x) -> abs x (not unsigned)"),
+    RULE("select", NULL, apply_select, "select(c, a, a) -> a; select of a known condition"),
+    RULE("stop_gradient", NULL, apply_only_operand, "stop_gradient x -> x: derivatives were taken before"),
+    RULE("multiply_no_nan", NULL, apply_multiply_no_nan,
+         "inexact: multiply_no_nan by a finite number, or of one -> mul"),
+    RULE("cast", NULL, apply_cast_same, "cast to the operand's dtype -> x"),
+    RULE("cast", "cast", apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"),
+    RULE("reshape", NULL, apply_same_shape, "reshape to the operand's shape -> x"),
+    RULE("reshape", "reshape", apply_reshape_reshape, "reshape(reshape x) -> reshape x"),
+    RULE("reshape", "constant", apply_reshape_constant, "reshape of a constant -> a constant of its bytes"),
+    RULE("transpose", NULL, apply_transpose_identity, "transpose that keeps the order -> x"),
+    RULE("transpose", "transpose", apply_transpose_transpose, "transpose(transpose x) -> transpose x"),
+    RULE("broadcast", NULL, apply_broadcast_identity, "broadcast to the operand's own shape and axes -> x"),
+    RULE("broadcast", "broadcast", apply_broadcast_broadcast, "broadcast(broadcast x) -> broadcast x"),
+    RULE("broadcast", "constant", apply_broadcast_splat, "broadcast of equal elements -> broadcast of a scalar"),
+    RULE("pad", NULL, apply_pad_nothing, "pad by nothing -> x"),
+    RULE("slice", NULL, apply_slice_all, "slice of everything -> x"),
+    RULE("slice", "constant", apply_slice_constant, "slice of a constant that is one run -> a constant"),
+    RULE("concat", NULL, apply_concat_one, "concat of one operand -> it"),
+    RULE("concat", NULL, apply_concat_many, "concat of many operands -> concat of concats"),
+    RULE("gather", NULL, apply_gather_narrow,
+         "gather(x, cast of floats to i64) -> gather(x, cast to i32), where x is not longer than that"),
+    RULE("reduce_sum", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape (not float sums)"),
+    RULE("reduce_prod", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"),
+    RULE("reduce_max", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"),
+    RULE("reduce_min", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"),
+    RULE("reduce_and", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"),
+    RULE("reduce_or", NULL, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"),
+    RULE("reduce_window", NULL, apply_window_by_axes,
+         "a greatest or least element over several axes -> over one after the other, where that halves the work"),
 };
 
 graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,
                        const graph_attribute *attributes, const graph_shape *result) {
-    if (inputs == 0 || !input[0]) return 0;
+    if (inputs == 0 || !input[0] || !(g->phase & LATER)) return 0;
     match m = {g, op, inputs, input, attributes, result};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const rule *r = &rules[i];
-        if (!(r->phases & g->phase)) continue;
         if (*r->op != '*' && strcmp(r->op, op->name) != 0) continue;
         if (r->first && !graph_is(g, input[0], r->first)) continue;
         graph_id value = r->apply(&m);

@@ -16,7 +16,7 @@
  * accesses whose address depends on loaded values, so that no schedule can know the banks. Device memory: accesses (`requests`), 32-byte
  * sectors that they touch, and sectors in excess of the number that the accessed bytes would fill. */
 typedef struct tir_bank_report {
-    int64_t accesses, conflicts, chosen, worst_conflicts;
+    int64_t accesses, conflicts, chosen;
     int64_t requests, sectors, excess;
     /* the statement with most conflicts, preferably not a `chosen` one */
     char worst[256];

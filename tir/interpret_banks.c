@@ -221,5 +221,4 @@ void tir_banks_report(const tir_banks *banks, const tir_kernel *kernel, tir_bank
     tir_stmt_print(&text, kernel, worst->stmt, 0);
     const size_t line = strcspn(text.data, "\n"), limit = sizeof report->worst - 1;
     memcpy(report->worst, text.data, line < limit ? line : limit);
-    report->worst_conflicts = worst->conflicts;
 }

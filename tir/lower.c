@@ -5,14 +5,12 @@
 
 /* ---- loops of a stage */
 
-static void nest(tir_lowering *l, int s);
-
 static void attached_stages(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++)
         if (!tir_stage_of(l, (int)q)->removed && tir_plan_of(l, (int)q)->at_stage == s &&
             tir_plan_of(l, (int)q)->at_node == node && !tir_plan_of(l, (int)q)->stages) {
             if (l->waited) tir_lower_pipeline_need(l, s, node, (int)q);
-            nest(l, (int)q);
+            tir_lower_nest(l, (int)q);
         }
 }
 
@@ -304,7 +302,7 @@ static void root_region(tir_lowering *l, int s) {
     }
 }
 
-static void nest(tir_lowering *l, int s) {
+void tir_lower_nest(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
     bool attached = plan->at_stage >= 0;
@@ -333,10 +331,6 @@ static void nest(tir_lowering *l, int s) {
     }
     if (stage->kind == TIR_FOLD && tir_lower_has_home(l, s)) plan->unpadded = true;
     if (!attached) plan->open = false; /* the state of a fold */
-}
-
-void tir_lower_nest(tir_lowering *l, int s) {
-    nest(l, s);
 }
 
 /* ---- phases and tasks */
@@ -560,7 +554,7 @@ static void lower_root(tir_lowering *l, int s) {
     l->body = NULL;
     l->cursor = &l->body;
     l->state.line = tir_stage_of(l, s)->name;
-    nest(l, s);
+    tir_lower_nest(l, s);
     end_phase(l, s);
     pad(l, s);
     for (uint32_t q = 0; q < l->region->stages.count; q++) l->done[q] = l->done[q] || tir_lower_root(l, (int)q) == s;

@@ -17,9 +17,6 @@ tir_region *tir_try_line_v(tir_schedule *schedule, const tir_region *region, con
 static inline uint32_t tir_axis_bit(int axis) { /* -1: none */
     return axis < 0 ? 0 : 1u << axis;
 }
-static inline uint32_t tir_space_axes(const tir_stage *stage) {
-    return (1u << stage->space) - 1;
-}
 /* The names of the stage's axes except those in `without`, of all axes, each after a blank: " i j k". */
 const char *tir_loops_but(lib_arena *arena, const tir_stage *stage, uint32_t without);
 /* The same of its space axes, each before a comma, as `layout` lists dimensions: "i, j, ". */

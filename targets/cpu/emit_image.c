@@ -21,9 +21,9 @@ typedef struct closing {
 
 /* ---- functions of the library */
 
-static void declare(closing *c, cpu_library number, LLVMTypeRef result, int count, LLVMTypeRef *types) {
+static void declare(closing *c, cpu_library number, LLVMTypeRef result, LLVMTypeRef types[3]) {
     if (LLVMGetNamedFunction(c->module, library_names[number])) return;
-    LLVMAddFunction(c->module, library_names[number], LLVMFunctionType(result, types, (unsigned)count, false));
+    LLVMAddFunction(c->module, library_names[number], LLVMFunctionType(result, types, 3, false));
 }
 
 static bool uses(const closing *c, const char *prefix) {
@@ -39,14 +39,14 @@ static void declare_implied(closing *c) {
     LLVMContextRef context = LLVMGetModuleContext(c->module);
     LLVMTypeRef f64 = LLVMDoubleTypeInContext(context), f32 = LLVMFloatTypeInContext(context);
     if (uses(c, "llvm.memset."))
-        declare(c, CPU_LIBRARY_memset, c->pointer, 3, (LLVMTypeRef[]){c->pointer, c->i32, c->i64});
+        declare(c, CPU_LIBRARY_memset, c->pointer, (LLVMTypeRef[]){c->pointer, c->i32, c->i64});
     if (uses(c, "llvm.memcpy."))
-        declare(c, CPU_LIBRARY_memcpy, c->pointer, 3, (LLVMTypeRef[]){c->pointer, c->pointer, c->i64});
+        declare(c, CPU_LIBRARY_memcpy, c->pointer, (LLVMTypeRef[]){c->pointer, c->pointer, c->i64});
     if (uses(c, "llvm.memmove."))
-        declare(c, CPU_LIBRARY_memmove, c->pointer, 3, (LLVMTypeRef[]){c->pointer, c->pointer, c->i64});
+        declare(c, CPU_LIBRARY_memmove, c->pointer, (LLVMTypeRef[]){c->pointer, c->pointer, c->i64});
     if (!c->device->machine.fma && uses(c, "llvm.fma.")) {
-        declare(c, CPU_LIBRARY_fma, f64, 3, (LLVMTypeRef[]){f64, f64, f64});
-        declare(c, CPU_LIBRARY_fmaf, f32, 3, (LLVMTypeRef[]){f32, f32, f32});
+        declare(c, CPU_LIBRARY_fma, f64, (LLVMTypeRef[]){f64, f64, f64});
+        declare(c, CPU_LIBRARY_fmaf, f32, (LLVMTypeRef[]){f32, f32, f32});
     }
 }
 

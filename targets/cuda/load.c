@@ -7,7 +7,6 @@
 enum { PLAIN_SHARED = 48 << 10, GRID_MAX = INT32_MAX };
 
 typedef struct loaded_phase {
-    target_device *device;
     CUfunction function;
     int arguments, params, threads;
     /* most blocks of one launch: with local scratch as many as there are slots */
@@ -100,8 +99,7 @@ static dlc_status find_function(target_device *device, const target_module *modu
     char name[64];
     int limit = 0;
     snprintf(name, sizeof name, "k%d_p%d", k, p);
-    *to = (loaded_phase){.device = device,
-                         .arguments = kernel->arguments,
+    *to = (loaded_phase){.arguments = kernel->arguments,
                          .params = kernel->params,
                          .threads = phase->threads,
                          .blocks = kernel->local ? device->machine.cores : GRID_MAX,

@@ -167,11 +167,6 @@ static void find_vector(cuda_rules *r, row_group *g) {
     g->size = vector.widest ? vector.widest : 4;
 }
 
-typedef struct row_input {
-    uint32_t tensor;
-    int readers;
-} row_input;
-
 /* Is the tensor read only by stages of the group, each at its own position of its own row? *readers: how many do. */
 static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, int *readers) {
     const tir_pool *pool = r->region->pool;

@@ -232,7 +232,7 @@ static void body_of_host(workbench *bench, void *user) {
         options.dtypes = strcmp(maps[i].row, "exp") == 0 ? "float" : "number";
         assert_int_equal(dlc_operator_register(context, &options), DLC_OK);
         const graph_op *row = graph_op_find(maps[i].row),
-                       *made = &graph_registry_find(&context->handles.registry, GRAPH_OPERATOR, options.name)->op;
+                       *made = &graph_registry_find(&context->handles.registry, options.name)->op;
         assert_int_equal(made->operation, row->operation);
         assert_int_equal(made->reversed, row->reversed);
         assert_int_equal(made->linear, row->linear);
@@ -276,7 +276,7 @@ static void test_facts_of_host(void **state) {
         options.expression = maps[i].expression;
         options.dtypes = "number";
         assert_int_equal(dlc_operator_register(&context, &options), DLC_OK);
-        const graph_op *made = &graph_registry_find(&context.handles.registry, GRAPH_OPERATOR, name)->op;
+        const graph_op *made = &graph_registry_find(&context.handles.registry, name)->op;
         assert_int_equal(made->operation, 0);
         assert_int_equal(made->linear, maps[i].linear);
     }
