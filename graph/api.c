@@ -165,12 +165,9 @@ void graph_call_destroyed(dlc_context *context, lib_call *call) {
     graph_context_release(context);
 }
 
-dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
-    return graph_handle_work_on(handle, 0, work, arguments);
-}
-
-dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
-                                void *arguments) {
+/* graph_handle_work for a call with `input` bytes of data, which raise its memory limit. */
+static dlc_status work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
+                          void *arguments) {
     lib_scope scope, *outer = handle->arena->scope; /* not NULL if a callback of the host builds inside a pass */
     lib_allowance allowance;
     lib_call call;
@@ -188,6 +185,10 @@ dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dl
     lib_allowance_end(&allowance, handle->arena);
     lib_call_leave(&call);
     return scope.error.status == DLC_OK ? DLC_OK : record_failure(handle, &scope.error);
+}
+
+dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
+    return work_on(handle, 0, work, arguments);
 }
 
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id) {
@@ -524,7 +525,7 @@ static size_t given_bytes(const tensor_arguments *a) {
 
 static dlc_value new_constant(dlc_graph *handle, tensor_arguments a, const char *call) {
     if (!usable(handle, call)) return graph_poison();
-    dlc_status status = graph_handle_work_on(handle, given_bytes(&a), make_constant, &a);
+    dlc_status status = work_on(handle, given_bytes(&a), make_constant, &a);
     return status == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
 }
 
@@ -794,7 +795,7 @@ dlc_status graph_handle_make(dlc_context *context, size_t input, void (*fill)(gr
                              graph_holder *holder, dlc_graph **handle) {
     dlc_graph *made = NULL;
     LIB_TRY(new_graph(context, NULL, &made));
-    const dlc_status status = graph_handle_work_on(made, input, fill_graph, &(fill_arguments){fill, user, holder});
+    const dlc_status status = work_on(made, input, fill_graph, &(fill_arguments){fill, user, holder});
     if (status == DLC_OK)
         *handle = made;
     else

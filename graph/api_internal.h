@@ -50,9 +50,6 @@ bool graph_handle_usable(dlc_graph *handle, const char *call, bool own);
 const char *graph_handle_scope(const dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
-/* graph_handle_work for a call with `input` bytes of data, which raise its memory limit. */
-dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
-                                void *arguments);
 dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message);
 /* The id of the value in the handle's graph. A value of an enclosing graph is captured; a value of another graph raises. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);

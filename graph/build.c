@@ -184,7 +184,8 @@ graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size) {
                            (graph_setting[]){graph_set_dims("size", 1, &size), graph_set_integer("dtype", dtype)});
 }
 
-graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes) {
+/* Number of elements of x over the axes (none: all), as a rank-0 value of x's dtype: the divisor of a mean. */
+static graph_id count_of(graph *g, graph_id x, int count, const int64_t *axes) {
     const graph_shape *shape = graph_shape_of(g, x);
     tir_expr product = tir_index(g->pool, 1);
     if (count == 0)
@@ -391,7 +392,7 @@ graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     if (lib_dtype_is_narrow_float(dtype)) x = graph_cast(g, x, DLC_F32); /* so that neither sum nor count overflows */
     graph_id sum = graph_reduce_sum(g, x, count, axes, keep);
-    return graph_cast(g, graph_div(g, sum, graph_count_of(g, x, count, axes)), dtype);
+    return graph_cast(g, graph_div(g, sum, count_of(g, x, count, axes)), dtype);
 }
 
 graph_id graph_contract_as(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,

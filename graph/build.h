@@ -46,8 +46,6 @@ graph_id graph_full(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, d
 graph_id graph_full_like(graph *g, graph_id x, double number); /* shape and dtype of x */
 graph_id graph_iota(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, int axis);
 graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size); /* rank 0 */
-/* Number of elements of x over the axes (none: all), as a rank-0 value of x's dtype: the divisor of a mean. */
-graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes);
 /* The constant, if the value is a constant node, else NULL. */
 const graph_constant *graph_constant_of(const graph *g, graph_id value);
 /* Is x a constant whose elements all equal one number, or a broadcast of such a constant? Sets *number. */

@@ -43,7 +43,8 @@ static void expand_node(graph_walk *walk, const graph_node *node) {
     graph_walk_record(walk, node, expand.result);
 }
 
-void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node)) {
+/* A pass: replaces each live node for which `expands` is true by its expansion, one level deep, and copies the others. */
+static void walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node)) {
     const bool *live = graph_live_nodes(walk->to->arena, walk->from);
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
         const graph_node *node = &walk->from->nodes.data[i];
@@ -65,7 +66,7 @@ typedef struct choice {
 
 static void pass_expand(graph_walk *walk) {
     const choice *chosen = walk->user;
-    graph_walk_expanding(walk, chosen->expands);
+    walk_expanding(walk, chosen->expands);
 }
 
 /* The operator of a node that is still to be expanded; NULL: there is none. */

@@ -88,7 +88,8 @@ tir_expr graph_symbol_named(graph *g, const char *name) {
     return var;
 }
 
-void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message) {
+/* Records the constraint, once. */
+static void constrain(graph *g, tir_expr left, tir_expr right, const char *message) {
     graph *outer = graph_outermost(g);
     lib_map *map = &outer->constraints_by_sides;
     uint64_t hash = left < right ? (uint64_t)left << 32 | right : (uint64_t)right << 32 | left;
@@ -111,7 +112,7 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
     lib_text_format_v(&text, format, arguments);
     va_end(arguments);
     if (truth == TIR_UNKNOWN) {
-        graph_constrain(g, left, right, text.data);
+        constrain(g, left, right, text.data);
         return;
     }
     lib_text_add(&text, "; they are ");

@@ -26,7 +26,6 @@ graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const grap
                             const graph_attribute *attributes);
 int graph_result_count(const graph *g, graph_id first); /* of the node for which emit returned `first` */
 bool graph_is_source(const graph_op *op);               /* `input` or `constant` */
-void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */
 /* Adds a constant of another graph, whose bytes both graphs share; returns its number. */
 uint32_t graph_add_constant_as(graph *g, graph_constant constant);
 /* Transfers the caller's reference to the arena, which releases it when it is freed. */
@@ -76,8 +75,6 @@ void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, g
 /* The operands' values in the new graph, in its arena. */
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
-/* A pass (decompose.c): replaces each live node for which `expands` is true by its expansion, one level deep, and copies the others. */
-void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node));
 /* Expands nodes until `expands` is false for all; where it is true, graph_has_expansion must be. graph_decompose expands all nodes for
  * which graph_has_expansion is true. */
 graph *graph_expand_all(lib_arena *arena, const graph *g, bool (*expands)(const graph *g, const graph_node *node));

@@ -256,7 +256,6 @@ double matrix_reference_minors(const double *a, int64_t width, int64_t n);
 
 graph_id matrix_diagonal(graph *g, graph_id a);             /* [..., n] of a [..., n, n] */
 graph_id matrix_triangle(graph *g, graph_id a, bool upper); /* a on and above, or below the diagonal; else zeros */
-graph_id matrix_solve(graph *g, graph_id a, graph_id b);    /* x with a x = b */
 
 /* ---- rules of differentiation (matrix_gradient.c) ---------------------------------------------------------------------- */
 

@@ -723,8 +723,9 @@ static void infer_from(interpreter *t, graph_infer *infer) {
     }
 }
 
-/* Errors in the expression are raised with the operator and the operands for which they occur. */
-void graph_notation_infer(graph_infer *infer) {
+/* The shape rule of the definition's notation; also for rows that are not computed by its expression. Errors in the expression are raised with
+ * the operator and the operands for which they occur. */
+static void infer_notation(graph_infer *infer) {
     lib_arena *arena = infer->g->arena;
     lib_scope *const outer = arena->scope;
     lib_scope inner;
@@ -906,7 +907,7 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     check_counts(arena, op, n);
     op->results = n->has_shape ? n->results : 1;
     op->samples = sample_of(arena, op, n);
-    op->infer = graph_notation_infer;
+    op->infer = infer_notation;
     if (!expression) return;
     op->compute = compute_notation;
     /* Class REDUCE makes fusion treat the node as a heavy one: maps may follow in its kernel; schedule rules inspect the stages. */

@@ -29,7 +29,4 @@ void graph_notation_try(graph_definition *definition);
 bool graph_notation_has_rows(const graph_op *op);
 void graph_notation_expand(graph_expand *expand);
 
-/* The shape rule of the definition's notation; also for rows that are not computed by its expression. */
-void graph_notation_infer(graph_infer *infer);
-
 #endif

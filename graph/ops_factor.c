@@ -269,7 +269,8 @@ static void infer_linear_solve(graph_infer *infer) {
     infer->result[0] = *b;
 }
 
-graph_id matrix_solve(graph *g, graph_id a, graph_id b) {
+/* x with a x = b */
+static graph_id solution_of(graph *g, graph_id a, graph_id b) {
     const graph_shape shape = *graph_shape_of(g, b);
     graph_id order, both = emit_lu(g, a, &order);
     b = graph_gather_elements(g, b, graph_broadcast_to(g, as_column(g, order), shape.rank, shape.dim), shape.rank - 2);
@@ -279,7 +280,7 @@ graph_id matrix_solve(graph *g, graph_id a, graph_id b) {
 }
 
 static void expand_linear_solve(graph_expand *e) {
-    e->result[0] = matrix_solve(e->g, e->input[0], e->input[1]);
+    e->result[0] = solution_of(e->g, e->input[0], e->input[1]);
 }
 
 static void infer_inverse(graph_infer *infer) {
@@ -289,7 +290,7 @@ static void infer_inverse(graph_infer *infer) {
 
 static void expand_inverse(graph_expand *e) {
     tir_expr n = matrix_dim(e->g, e->input[0], 1);
-    e->result[0] = matrix_solve(e->g, e->input[0], unit_like(e->g, e->input[0], n, n));
+    e->result[0] = solution_of(e->g, e->input[0], unit_like(e->g, e->input[0], n, n));
 }
 
 static void infer_slogdet(graph_infer *infer) {
@@ -403,7 +404,7 @@ static graph_id pade(graph *g, graph_id a, const double *b, int degree) {
         sum[odd] = high ? graph_add(g, graph_matmul(g, power[3], high), low) : low;
     }
     graph_id u = graph_matmul(g, a, sum[1]);
-    return matrix_solve(g, graph_sub(g, sum[0], u), graph_add(g, sum[0], u));
+    return solution_of(g, graph_sub(g, sum[0], u), graph_add(g, sum[0], u));
 }
 
 /* exp(a / 2^s), squared s times (Higham 2005); each matrix of a batch has its own s. */

@@ -1,5 +1,5 @@
 /* Element types stored in another form than kernels compute in: complex numbers as pairs of f32, and codes: elements of 4 and 2 bits,
- * several to a byte, and f8e8m0. Kernels see complex numbers as f32 with an additional last dimension, codes as bytes (graph_stored).
+ * several to a byte, and f8e8m0. Kernels see complex numbers as f32 with an additional last dimension, codes as bytes (region.c).
  * Only the rows here compute on them; all other rows are expanded to operate on parts of their operands (graph_expand_stored). */
 #include "graph/bound.h"
 #include "graph/build.h"

@@ -58,7 +58,8 @@ uint32_t graph_origin_swept(graph *g, uint32_t sweeps) {
     return intern_list(graph_outermost(g), &(graph_origins){.sweeps = sweeps});
 }
 
-uint32_t graph_origins_join(graph *g, uint32_t a, uint32_t b) {
+/* The union of both lists, truncated to the names that were given first. */
+static uint32_t join(graph *g, uint32_t a, uint32_t b) {
     graph *outer = graph_outermost(g);
     if (a == b || !b) return a;
     if (!a) return b;
@@ -82,7 +83,7 @@ uint32_t graph_origins_import(graph *to, const graph *from, uint32_t list) {
 }
 
 void graph_origins_add(graph *g, graph_id value, uint32_t list) {
-    g->values.data[value].origins = graph_origins_join(g, g->values.data[value].origins, list);
+    g->values.data[value].origins = join(g, g->values.data[value].origins, list);
 }
 
 void graph_origins_cut(graph *g, graph_id value) {

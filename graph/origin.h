@@ -12,8 +12,6 @@
 uint32_t graph_origin_named(graph *g, const char *name);
 /* The list with no name and these marks of sweep.h. */
 uint32_t graph_origin_swept(graph *g, uint32_t sweeps);
-/* The union of both lists, truncated to the names that were given first. */
-uint32_t graph_origins_join(graph *g, uint32_t a, uint32_t b);
 /* Copies a list of another graph to `to`. */
 uint32_t graph_origins_import(graph *to, const graph *from, uint32_t list);
 /* Adds the names of a list of g to the value's origins. */

@@ -53,7 +53,9 @@ static const char *tensor_name(const graph_region_builder *builder, graph_id val
     return *copy ? copy : "x";
 }
 
-graph_shape graph_stored(tir_pool *pool, const graph_shape *shape) {
+/* A value's shape as seen by kernels: unchanged; c64 as f32 with a last dimension of 2; f8e8m0 as bytes; elements of
+ * less than a byte as bytes in one dimension. */
+static graph_shape stored(tir_pool *pool, const graph_shape *shape) {
     graph_shape out = *shape;
     if (lib_dtype_is_packed(shape->dtype)) {
         tir_expr count = tir_index(pool, 1);
@@ -71,7 +73,7 @@ graph_shape graph_stored(tir_pool *pool, const graph_shape *shape) {
 
 static uint32_t add_input(graph_region_builder *builder, graph_id value, bool constant) {
     graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
-    shape = graph_stored(builder->region->pool, &shape);
+    shape = stored(builder->region->pool, &shape);
     uint32_t tensor =
         tir_region_input(builder->region, tensor_name(builder, value), shape.dtype, shape.rank, shape.dim);
     builder->region->tensors.data[tensor].constant = constant;
@@ -87,7 +89,7 @@ void graph_region_add_input(graph_region_builder *builder, graph_id value, bool 
  * when all stages are there, loads of that stage are replaced by the literal. A number that is an input becomes such a stage, too,
  * whose value is a load of the input: so stages and schedules are the same for both. */
 
-void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count) {
+static void add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count) {
     builder->numbers = constants;
     builder->number_count = count;
     builder->first_number = builder->region->tensors.count;
@@ -110,7 +112,8 @@ static tir_expr load_number(const graph_region_builder *builder, uint32_t number
     return tir_region_load(builder->region, builder->first_number + number, index);
 }
 
-void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
+/* Adds a constant of one element: as a literal, or as an input if it is one of builder->numbers. */
+static void add_scalar(graph_region_builder *builder, graph_id value) {
     tir_region *region = builder->region;
     graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
     uint32_t number = 0;
@@ -339,7 +342,7 @@ static void know_zeros(graph_region_builder *builder, graph_id value) {
         for (int k = 0; k < node->inputs; k++) {
             if (!node->input[k] || graph_region_tensor(&moved, node->input[k]) != GRAPH_NONE) continue;
             if (graph_is_scalar_constant(g, node->input[k]))
-                graph_region_add_scalar(&moved, node->input[k]);
+                add_scalar(&moved, node->input[k]);
             else
                 graph_region_add_input(&moved, node->input[k], false);
         }
@@ -376,12 +379,12 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     const uint32_t first_number = region->input_count - region->number_count;
     for (uint32_t i = 0; i < first_number; i++)
         graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));
-    if (region->number_count) graph_region_add_numbers(&builder, region->inputs + first_number, region->number_count);
+    if (region->number_count) add_numbers(&builder, region->inputs + first_number, region->number_count);
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &bound->nodes.data[region->nodes[i]];
         for (int k = 0; k < node->inputs; k++) /* constants of one element, which are not listed as inputs */
             if (node->input[k] && graph_region_tensor(&builder, node->input[k]) == GRAPH_NONE)
-                graph_region_add_scalar(&builder, node->input[k]);
+                add_scalar(&builder, node->input[k]);
         add_graph_node(&builder, node);
     }
     const uint32_t known = has_contraction(bound, region) ? first_number : 0;

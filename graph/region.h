@@ -26,13 +26,7 @@ typedef struct graph_region_builder {
 graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name);
 uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value); /* GRAPH_NONE: none */
 void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t tensor);
-/* A value's shape as seen by kernels: unchanged; c64 as f32 with a last dimension of 2; f8e8m0 as bytes; elements of
- * less than a byte as bytes in one dimension. */
-graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
-void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count);
-/* Adds a constant of one element: as a literal, or as an input if it is one of builder->numbers. */
-void graph_region_add_scalar(graph_region_builder *builder, graph_id constant);
 /* Adds the stages of a node (which need not be in the graph yet), whose operands must have tensors. tensor[results] receives the
  * results' tensors. */
 void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,

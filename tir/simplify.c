@@ -22,7 +22,7 @@ static int64_t plus(tir_pool *pool, int64_t a, int64_t b) {
     return sum;
 }
 
-int64_t tir_index_times(tir_pool *pool, int64_t a, int64_t b) {
+static int64_t times(tir_pool *pool, int64_t a, int64_t b) {
     int64_t product;
     if (__builtin_mul_overflow(a, b, &product)) overflow(pool);
     return product;
@@ -44,7 +44,7 @@ static void reserve(tir_pool *pool, tir_sum *sum, int extra) {
     sum->capacity = capacity;
 }
 
-void tir_sum_copy(tir_pool *pool, tir_sum *to, const tir_sum *from) {
+static void copy_sum(tir_pool *pool, tir_sum *to, const tir_sum *from) {
     tir_sum_init(to, from->constant);
     reserve(pool, to, from->count);
     memcpy(to->terms, from->terms, (size_t)from->count * sizeof *to->terms);
@@ -56,7 +56,7 @@ void tir_sum_remove(tir_sum *sum, int at) {
     sum->count--;
 }
 
-void tir_sum_add_constant(tir_pool *pool, tir_sum *sum, int64_t value) {
+static void add_constant(tir_pool *pool, tir_sum *sum, int64_t value) {
     sum->constant = plus(pool, sum->constant, value);
 }
 
@@ -96,12 +96,12 @@ void tir_sum_add(tir_pool *pool, tir_sum *sum, tir_expr e, int64_t scale) {
         }
         int64_t value = 1;
         if (tir_const_index(pool, term, &value)) {
-            tir_sum_add_constant(pool, sum, tir_index_times(pool, value, scale));
+            add_constant(pool, sum, times(pool, value, scale));
             continue;
         }
         if (tir_op_of(pool, term) == TIR_MUL && tir_const_index(pool, tir_operand(pool, term, 1), &value))
             term = tir_operand(pool, term, 0);
-        value = tir_index_times(pool, value, scale);
+        value = times(pool, value, scale);
         if (empty) {
             reserve(pool, sum, 1);
             sum->terms[sum->count++] = (tir_term){term, value};
@@ -114,8 +114,8 @@ void tir_sum_add(tir_pool *pool, tir_sum *sum, tir_expr e, int64_t scale) {
 
 static void add_sum(tir_pool *pool, tir_sum *to, const tir_sum *from, int64_t scale) {
     for (int i = 0; i < from->count; i++)
-        tir_sum_add_term(pool, to, from->terms[i].atom, tir_index_times(pool, from->terms[i].coefficient, scale));
-    tir_sum_add_constant(pool, to, tir_index_times(pool, from->constant, scale));
+        tir_sum_add_term(pool, to, from->terms[i].atom, times(pool, from->terms[i].coefficient, scale));
+    add_constant(pool, to, times(pool, from->constant, scale));
 }
 
 static void load_sum(tir_pool *pool, tir_sum *sum, tir_expr e) {
@@ -131,7 +131,8 @@ tir_interval tir_sum_range(const tir_pool *pool, const tir_sum *sum) {
     return range;
 }
 
-int64_t tir_sum_gcd(const tir_sum *sum) {
+/* Of the coefficients; 0 for a constant. */
+static int64_t sum_gcd(const tir_sum *sum) {
     int64_t gcd = 0;
     for (int i = 0; i < sum->count; i++) gcd = tir_gcd(gcd, sum->terms[i].coefficient);
     return gcd;
@@ -159,6 +160,7 @@ static tir_expr intern_sum(tir_pool *pool, const tir_sum *sum) {
 static tir_expr index_rem(tir_pool *pool, tir_expr a, tir_expr b);
 static tir_expr index_div(tir_pool *pool, tir_expr a, tir_expr b);
 static void reduce_modulo(tir_pool *pool, tir_sum *sum, int64_t c);
+static tir_expr build_sum(tir_pool *pool, tir_sum *sum);
 
 static bool is_by_const(const tir_pool *pool, tir_expr e, tir_op op, int64_t *divisor) {
     return tir_op_of(pool, e) == op && tir_const_index(pool, tir_operand(pool, e, 1), divisor);
@@ -248,7 +250,7 @@ static bool join_with_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, tir_
     tir_sum_init(&whole, 0);
     tir_sum_add(pool, &whole, tir_operand(pool, other.atom, 0), c);
     tir_sum_add_term(pool, &whole, rem.atom, 1);
-    tir_expr w = tir_sum_build(pool, &whole);
+    tir_expr w = build_sum(pool, &whole);
     for (int i = 0; i < whole.count; i++)
         if (whole.terms[i].atom == rem.atom) return false; /* it did not join */
     tir_expr replacement = index_rem(pool, w, tir_index(pool, joined));
@@ -290,7 +292,7 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
         if (sum->terms[at].coefficient != expected) return false;
     }
     remove_atom(sum, div.atom);
-    tir_sum_add(pool, sum, n, tir_index_times(pool, k, -1));
+    tir_sum_add(pool, sum, n, times(pool, k, -1));
     tir_sum_add(pool, sum, index_rem(pool, n, tir_index(pool, c)), k);
     return true;
 }
@@ -332,7 +334,8 @@ static bool join(tir_pool *pool, tir_sum *sum) {
     return joined;
 }
 
-tir_expr tir_sum_build(tir_pool *pool, tir_sum *sum) {
+/* Joins quotients with remainders, then interns. */
+static tir_expr build_sum(tir_pool *pool, tir_sum *sum) {
     join(pool, sum);
     return intern_sum(pool, sum);
 }
@@ -377,7 +380,7 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
     if (left.count == 0 || right.count == 0) {
         const tir_sum *terms = left.count ? &left : &right;
         add_sum(pool, &product, terms, left.count ? right.constant : left.constant);
-        return tir_sum_build(pool, &product);
+        return build_sum(pool, &product);
     }
     const bool grows = (left.count > 1 || left.constant) && (right.count > 1 || right.constant);
     if (grows && (int64_t)left.count * right.count > TERMS) return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
@@ -387,8 +390,8 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
     for (int i = 0; i < left.count; i++)
         for (int j = 0; j < right.count; j++)
             tir_sum_add_term(pool, &product, product_of_atoms(pool, left.terms[i].atom, right.terms[j].atom),
-                             tir_index_times(pool, left.terms[i].coefficient, right.terms[j].coefficient));
-    return tir_sum_build(pool, &product);
+                             times(pool, left.terms[i].coefficient, right.terms[j].coefficient));
+    return build_sum(pool, &product);
 }
 
 /* ---- division and remainder by a constant */
@@ -475,23 +478,23 @@ static tir_expr quotient_by_const(tir_pool *pool, tir_expr a, int64_t c) {
     take_exact_terms(pool, &sum, &quotient, c);
     if (join(pool, &sum)) { /* the remaining terms became simpler */
         tir_sum_add(pool, &quotient, quotient_by_const(pool, intern_sum(pool, &sum), c), 1);
-        return tir_sum_build(pool, &quotient);
+        return build_sum(pool, &quotient);
     }
-    if (sum.count == 0) return tir_sum_build(pool, &quotient);
+    if (sum.count == 0) return build_sum(pool, &quotient);
     int64_t k;
     for (int64_t g = c; g > 1; g = next_divisor(&sum, c, g)) {
         if (!split_by(pool, &sum, g, &multiples, &rest, &k)) continue;
         divide_exactly(&multiples, g);
         multiples.constant = k;
-        tir_expr below = tir_sum_build(pool, &multiples);
+        tir_expr below = build_sum(pool, &multiples);
         tir_sum_add(pool, &quotient, index_div(pool, below, tir_index(pool, c / g)), 1);
-        return tir_sum_build(pool, &quotient);
+        return build_sum(pool, &quotient);
     }
     tir_expr last = nested_quotient(pool, &sum, c);
     if (!last) last = intern2(pool, TIR_DIV, intern_sum(pool, &sum), tir_index(pool, c));
     if (quotient.count == 0 && quotient.constant == 0) return last;
     tir_sum_add(pool, &quotient, last, 1);
-    return tir_sum_build(pool, &quotient);
+    return build_sum(pool, &quotient);
 }
 
 /* Drops multiples of c, reduces coefficients and constant, expands remainders by multiples of c. */
@@ -529,10 +532,10 @@ static tir_expr remainder_by_const(tir_pool *pool, tir_expr a, int64_t c) {
         if (!split_by(pool, &sum, g, &multiples, &rest, &k)) continue;
         divide_exactly(&multiples, g);
         multiples.constant = k;
-        rest.constant = plus(pool, rest.constant, -tir_index_times(pool, k, g));
-        tir_expr above = index_rem(pool, tir_sum_build(pool, &multiples), tir_index(pool, c / g));
+        rest.constant = plus(pool, rest.constant, -times(pool, k, g));
+        tir_expr above = index_rem(pool, build_sum(pool, &multiples), tir_index(pool, c / g));
         tir_sum_add(pool, &rest, above, g);
-        return tir_sum_build(pool, &rest);
+        return build_sum(pool, &rest);
     }
     return intern2(pool, TIR_REM, intern_sum(pool, &sum), tir_index(pool, c));
 }
@@ -570,14 +573,14 @@ static bool divide_symbolic(tir_pool *pool, tir_expr a, tir_expr b, tir_sum *quo
     }
     if (divisor.count == 0 || divisor.terms[lead].coefficient == -1) return false;
     tir_sum numerator;
-    tir_sum_copy(pool, &numerator, rest);
+    copy_sum(pool, &numerator, rest);
     for (int i = 0; i < numerator.count; i++) {
         tir_term part;
         if (!divide_monomial(pool, divisor.terms[lead], numerator.terms[i], &part)) continue;
         if (part.atom)
             tir_sum_add_term(pool, quotient, part.atom, part.coefficient);
         else
-            tir_sum_add_constant(pool, quotient, part.coefficient);
+            add_constant(pool, quotient, part.coefficient);
     }
     if (quotient->count == 0 && quotient->constant == 0) return false;
     tir_expr product = index_mul(pool, intern_sum(pool, quotient), b);
@@ -612,7 +615,7 @@ static tir_expr index_div(tir_pool *pool, tir_expr a, tir_expr b) {
     }
     if (!is_remainder(pool, &rest, b))
         tir_sum_add(pool, &quotient, intern2(pool, TIR_DIV, intern_sum(pool, &rest), b), 1);
-    return tir_sum_build(pool, &quotient);
+    return build_sum(pool, &quotient);
 }
 
 static tir_expr index_rem(tir_pool *pool, tir_expr a, tir_expr b) {
@@ -621,7 +624,7 @@ static tir_expr index_rem(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_sum quotient, rest;
     if (tir_facts_of(pool, b).range.low < 1) return intern2(pool, TIR_REM, a, b);
     if (!divide_symbolic(pool, a, b, &quotient, &rest)) load_sum(pool, &rest, a);
-    if (is_remainder(pool, &rest, b)) return tir_sum_build(pool, &rest);
+    if (is_remainder(pool, &rest, b)) return build_sum(pool, &rest);
     return intern2(pool, TIR_REM, intern_sum(pool, &rest), b);
 }
 
@@ -667,13 +670,13 @@ static tir_expr index_min_max(tir_pool *pool, tir_op op, tir_expr a, tir_expr b)
 static void two_sides(tir_pool *pool, const tir_sum *sum, tir_expr *left, tir_expr *right) {
     tir_sum positive, negative;
     tir_sum_init(&positive, sum->constant > 0 ? sum->constant : 0);
-    tir_sum_init(&negative, sum->constant < 0 ? tir_index_times(pool, sum->constant, -1) : 0);
+    tir_sum_init(&negative, sum->constant < 0 ? times(pool, sum->constant, -1) : 0);
     for (int i = 0; i < sum->count; i++) {
         tir_term term = sum->terms[i];
         if (term.coefficient > 0)
             tir_sum_add_term(pool, &positive, term.atom, term.coefficient);
         else
-            tir_sum_add_term(pool, &negative, term.atom, tir_index_times(pool, term.coefficient, -1));
+            tir_sum_add_term(pool, &negative, term.atom, times(pool, term.coefficient, -1));
     }
     *left = intern_sum(pool, &positive);
     *right = intern_sum(pool, &negative);
@@ -687,7 +690,7 @@ static tir_expr equality(tir_pool *pool, tir_op op, tir_sum *d) {
     tir_interval range = tir_sum_range(pool, d);
     bool equal = d->count == 0 && d->constant == 0, different = range.low > 0 || range.high < 0;
     if (range.low == 0 && range.high == 0) equal = true;
-    int64_t multiple = 0, g = tir_sum_gcd(d);
+    int64_t multiple = 0, g = sum_gcd(d);
     for (int i = 0; i < d->count; i++) {
         int64_t of_atom = tir_facts_of(pool, d->terms[i].atom).multiple, of_term;
         if (__builtin_mul_overflow(d->terms[i].coefficient, of_atom, &of_term)) of_term = d->terms[i].coefficient;
@@ -703,7 +706,7 @@ static tir_expr equality(tir_pool *pool, tir_op op, tir_sum *d) {
         tir_sum negated;
         tir_sum_init(&negated, 0);
         add_sum(pool, &negated, d, -1);
-        tir_sum_copy(pool, d, &negated);
+        copy_sum(pool, d, &negated);
     }
     tir_expr left, right;
     two_sides(pool, d, &left, &right);
@@ -715,16 +718,16 @@ tir_expr tir_simplify_compare(tir_pool *pool, tir_op op, tir_expr a, tir_expr b)
     load_sum(pool, &d, a);
     tir_sum_add(pool, &d, b, -1);
     if (d.count > 1) { /* quotients and remainders of the two sides may join */
-        tir_expr joined = tir_sum_build(pool, &d);
+        tir_expr joined = build_sum(pool, &d);
         load_sum(pool, &built, joined);
-        tir_sum_copy(pool, &d, &built);
+        copy_sum(pool, &d, &built);
     }
     if (op == TIR_EQ || op == TIR_NE) return equality(pool, op, &d);
-    if (op == TIR_LE) tir_sum_add_constant(pool, &d, -1);
+    if (op == TIR_LE) add_constant(pool, &d, -1);
     tir_interval range = tir_sum_range(pool, &d);
     if (range.high < 0) return tir_bool(pool, true);
     if (range.low >= 0) return tir_bool(pool, false);
-    int64_t g = tir_sum_gcd(&d);
+    int64_t g = sum_gcd(&d);
     if (g > 1) { /* g*t + c < 0  <=>  t + floor(c/g) < 0 */
         divide_exactly(&d, g);
         d.constant = tir_floor_div(d.constant, g);
@@ -742,7 +745,7 @@ static tir_expr index_sum(tir_pool *pool, tir_expr a, int64_t a_scale, tir_expr 
     bool swap = b > a; /* the newer expression is likely longer: load it, insert the other */
     tir_sum_add(pool, &sum, swap ? b : a, swap ? b_scale : a_scale);
     tir_sum_add(pool, &sum, swap ? a : b, swap ? a_scale : b_scale);
-    return tir_sum_build(pool, &sum);
+    return build_sum(pool, &sum);
 }
 
 tir_expr tir_simplify_index(tir_pool *pool, tir_op op, int count, const tir_expr *operands) {

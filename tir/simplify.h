@@ -25,21 +25,16 @@ typedef struct tir_sum {
 } tir_sum;
 
 void tir_sum_init(tir_sum *sum, int64_t constant);
-void tir_sum_copy(tir_pool *pool, tir_sum *to, const tir_sum *from);
 void tir_sum_add(tir_pool *pool, tir_sum *sum, tir_expr e, int64_t scale);
 void tir_sum_add_term(tir_pool *pool, tir_sum *sum, tir_expr atom, int64_t coefficient);
-void tir_sum_add_constant(tir_pool *pool, tir_sum *sum, int64_t value);
 void tir_sum_remove(tir_sum *sum, int at);
-tir_expr tir_sum_build(tir_pool *pool, tir_sum *sum); /* joins quotients with remainders, then interns */
 tir_interval tir_sum_range(const tir_pool *pool, const tir_sum *sum);
-int64_t tir_sum_gcd(const tir_sum *sum); /* of the coefficients; 0 for a constant */
 
 /* ---- facts and intervals (range.c) */
 tir_facts tir_facts_of(const tir_pool *pool, tir_expr e);
 tir_facts tir_facts_compute(const tir_pool *pool, const tir_node *node, const tir_expr *operands);
 tir_interval tir_interval_add(tir_interval a, tir_interval b);
 tir_interval tir_interval_scale(tir_interval a, int64_t scale);
-int64_t tir_index_times(tir_pool *pool, int64_t a, int64_t b); /* raises on overflow */
 
 /* If e is a constant: sets *value and returns true. e: an index expression. */
 static inline bool tir_const_index(const tir_pool *pool, tir_expr e, int64_t *value) {

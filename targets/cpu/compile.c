@@ -58,7 +58,8 @@ static void register_targets(void) {
  * never enters LLVM. */
 static lib_callers inside_llvm;
 
-dlc_status cpu_llvm_enter(lib_call *call, lib_error *error) {
+/* Must be called before any use of LLVM; lib_call_leave ends the use. DLC_UNSUPPORTED in such a child. */
+static dlc_status enter_llvm(lib_call *call, lib_error *error) {
     if (lib_call_enter(call, &inside_llvm, LIB_STACK_UNKNOWN, 0, NULL) == DLC_OK) return DLC_OK;
     return lib_fail(error, DLC_UNSUPPORTED,
                     "this process was forked while another thread generated code: code is generated here by a context "
@@ -69,7 +70,7 @@ dlc_status cpu_llvm_enter(lib_call *call, lib_error *error) {
 void cpu_llvm_initialize(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     lib_call call;
-    if (cpu_llvm_enter(&call, NULL) == DLC_OK) pthread_once(&once, register_targets);
+    if (enter_llvm(&call, NULL) == DLC_OK) pthread_once(&once, register_targets);
     lib_call_leave(&call);
 }
 
@@ -108,7 +109,7 @@ void cpu_compiler_open(target_device *device) {
 
 void cpu_compiler_close(target_device *device) {
     lib_call call;
-    bool may = cpu_llvm_enter(&call, NULL) == DLC_OK;
+    bool may = enter_llvm(&call, NULL) == DLC_OK;
     for (int i = 0; may && i < device->idle_machines; i++) LLVMDisposeTargetMachine(device->machines[i]);
     lib_call_leave(&call);
     lib_mutex_destroy(&device->machines_lock);
@@ -247,7 +248,7 @@ dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *
     LLVMMemoryBufferRef buffer = NULL;
     lib_call call __attribute__((cleanup(lib_call_leave)));
     *object = (target_object){0};
-    LIB_TRY(cpu_llvm_enter(&call, error));
+    LIB_TRY(enter_llvm(&call, error));
     dlc_status status = build(&c, device, count, kernels, error);
     if (status == DLC_OK && inspect) inspect(c.module);
     if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
@@ -326,7 +327,7 @@ static dlc_status dump(target_device *device, const tir_kernel *kernel, target_d
 dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                          lib_error *error) {
     lib_call call;
-    LIB_TRY(cpu_llvm_enter(&call, error));
+    LIB_TRY(enter_llvm(&call, error));
     dlc_status status = dump(device, kernel, what, text, error);
     lib_call_leave(&call);
     return status;

@@ -95,9 +95,6 @@ void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
 /* Initialises LLVM's process-wide state, once. Called only in a process that generates code, never in a host with isolate_compiler. */
 void cpu_llvm_initialize(void);
-/* Must be called before any use of LLVM; lib_call_leave ends the use. DLC_UNSUPPORTED in a child that was forked while another thread was
- * inside LLVM. */
-dlc_status cpu_llvm_enter(lib_call *call, lib_error *error);
 /* Creates a code generator; initialises LLVM first. */
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
 /* Allocates the bytes of an object from the device's allocator: `size`, and one more for the 0 after a message. NULL: out of memory. */

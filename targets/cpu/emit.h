@@ -55,7 +55,7 @@ typedef struct emit_form {
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
 
-/* Result of emit_index_known, which classifies an index without making its form: forms are large, and most indices of unrolled bodies are
+/* Result of emit_offset_known, which classifies an offset without making its form: forms are large, and most indices of unrolled bodies are
  * known. */
 typedef enum emit_known {
     EMIT_UNKNOWN,     /* a variable in it is not constant under the current bindings */
@@ -322,7 +322,6 @@ static inline char emit_class_of(tir_dtype dtype) {
 
 /* ---- emit_index.c */
 emit_form emit_index(emitter *e, tir_expr index);
-emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
 /* What a loop's variable is bound to while the loop's body is scanned before it is emitted: a number that LLVM does not know. It cannot be

@@ -415,7 +415,7 @@ static emit_known combine_known(const emitter *e, tir_op op, int64_t right, int6
     return step || right <= 0 ? EMIT_UNKNOWN : divide_known(e, op, right, constant, lane);
 }
 
-emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane) {
+static emit_known index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane) {
     const tir_node *node = tir_get(e->pool, index);
     int64_t right, step;
     *constant = *lane = 0;
@@ -431,8 +431,8 @@ emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64
         return EMIT_KNOWN;
     }
     if (node->op != TIR_ADD && node->op != TIR_MUL && node->op != TIR_DIV && node->op != TIR_REM) return EMIT_UNKNOWN;
-    emit_known b = emit_index_known(e, tir_operand(e->pool, index, 1), &right, &step);
-    emit_known a = emit_index_known(e, tir_operand(e->pool, index, 0), constant, lane);
+    emit_known b = index_known(e, tir_operand(e->pool, index, 1), &right, &step);
+    emit_known a = index_known(e, tir_operand(e->pool, index, 0), constant, lane);
     if (a != EMIT_KNOWN || b != EMIT_KNOWN)
         return a == EMIT_UNKNOWN || b == EMIT_UNKNOWN ? EMIT_UNKNOWN : EMIT_KNOWN_LANES;
     return combine_known(e, (tir_op)node->op, right, step, constant, lane);
@@ -541,8 +541,7 @@ static int decide(tir_op op, tir_interval range) {
 
 static int decide_known(emitter *e, tir_op op, tir_expr a, tir_expr b) {
     int64_t left, right, step, other;
-    if (emit_index_known(e, a, &left, &step) != EMIT_KNOWN || emit_index_known(e, b, &right, &other) != EMIT_KNOWN)
-        return -1;
+    if (index_known(e, a, &left, &step) != EMIT_KNOWN || index_known(e, b, &right, &other) != EMIT_KNOWN) return -1;
     int64_t first = left - right, last = first + (step - other) * (e->active - 1);
     if (step == other) last = first;
     return decide(op, first < last ? (tir_interval){first, last} : (tir_interval){last, first});
@@ -579,7 +578,7 @@ emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_ex
     emit_known known = EMIT_KNOWN;
     *constant = *lane = 0;
     for (int i = 0; i < rank; i++) {
-        emit_known one = emit_index_known(e, index[i], &at, &step);
+        emit_known one = index_known(e, index[i], &at, &step);
         if (one == EMIT_UNKNOWN || !tir_is_const(e->pool, b->stride[i], &stride)) return EMIT_UNKNOWN;
         if (one == EMIT_KNOWN_LANES) known = one;
         *constant += at * stride * size;
