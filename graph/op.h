@@ -352,7 +352,4 @@ static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
     return lib_dtype_is_narrow_float(dtype) ? DLC_F32 : dtype;
 }
 
-/* Typed helpers for passes and expansions: graph_add(g, a, b), graph_exp(g, x), ...; with the public builder's broadcasting. See
- * graph/build.h. */
-
 #endif

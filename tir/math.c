@@ -46,10 +46,6 @@
 
 #include <math.h>
 
-typedef tir_expr expr; /* local shorthand: expansions are dense */
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
 /* ---- building blocks */
 
 static expr f32(tir_pool *p, double value) {

@@ -10,10 +10,6 @@
 
 #include <math.h>
 
-typedef tir_expr expr;
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
 static const double erfcx_narrow[] = {1.021582709,      -0.687160695,   0.279471756,    -0.03644184836,
                                       -0.02150555742,   0.006476441424, 0.003062136402, -0.0008339170985,
                                       -0.0005926424914, 4.898875117e-5, 7.057552644e-5};

@@ -10,10 +10,6 @@
 
 #include <math.h>
 
-typedef tir_expr expr;
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
 /* log(gamma(2 + z)) / z; sin(pi r) / r and (cos(pi r) - 1) / r^2 in r^2; |z|, |r| <= 1/2. */
 static const double log_gamma_narrow[] = {0.42278433451282499,     0.322467018759495256,    -0.0673522188537060605,
                                           0.0205816023716231626,   -0.00738742689360299025, 0.00287905411499676313,

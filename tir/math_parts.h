@@ -1,8 +1,12 @@
-/* Helpers common to the expansions of tir/math.c and tir/math_wide.c. */
+/* Helpers common to the expansions of tir/math*.c. */
 #ifndef TIR_MATH_PARTS_H
 #define TIR_MATH_PARTS_H
 
 #include "tir/math.h"
+
+typedef tir_expr expr; /* local shorthand: expansions are dense */
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* c[0] + c[1]*x + ... by Horner, in the dtype of x. */
 tir_expr tir_math_polynomial(tir_pool *pool, tir_expr x, const double *c, int count);

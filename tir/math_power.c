@@ -6,10 +6,6 @@
 
 #include <math.h>
 
-typedef tir_expr expr;
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
 #define LN2_HIGH 0.69314718055994530942
 #define LN2_LOW 2.3190468138462996e-17 /* ln 2 - LN2_HIGH */
 #define LN10_HIGH 2.30258509299404568402

@@ -14,10 +14,6 @@
 
 #include <math.h>
 
-typedef tir_expr expr;
-
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
 static expr number(tir_pool *p, double value) {
     return tir_float(p, DLC_F64, value);
 }
