@@ -322,7 +322,7 @@ needs_program_mutated_test := $(reference_objects) $(all_layers)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_program_$(basename $(notdir $(1)))),$(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-onnx_public   := attention_test conformance external_test extremes_test host_test in_place_test lists_test model_test nodes_test runner_test spelled_test states_test \
+onnx_public   := attention_test conformance corners_test external_test extremes_test host_test in_place_test lists_test model_test nodes_test runner_test spelled_test states_test \
                  text_test tool_test walk_test
 public_tests  := $(filter test/api/% $(onnx_public:%=test/onnx/%.c),$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))

@@ -3,8 +3,9 @@
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
-#ifdef DLC_REFERENCE
 #include <math.h>
+
+#ifdef DLC_REFERENCE
 #include <stdlib.h>
 #endif
 
@@ -79,26 +80,27 @@ static const struct {
     ", each with its alpha and beta where it has them, as in leakyrelu(0.01) or hardsigmoid(0.2,0.5); " \
     "for one direction, or for the forward and then the reverse one"
 
-/* Reads a decimal number of at most 15 digits at *text; false: there is none. Only the final division rounds, and the host's locale does
- * not matter. */
+static size_t digits_at(const char *text) {
+    return strspn(text, "0123456789");
+}
+
+/* Reads a decimal number at *text, such as -0.25 or 1e-05, in any locale; false: there is none, or it is not finite. */
 static bool read_number(const char **text, double *out) {
-    enum { DIGITS = 15 };
-    const char *at = *text;
-    double digits = 0, scale = 1;
-    int count = 0;
-    bool negative = *at == '-', point = false;
-    for (at += negative; (*at >= '0' && *at <= '9') || (*at == '.' && !point); at++) {
-        if (*at == '.') {
-            point = true;
-            continue;
-        }
-        digits = 10 * digits + (*at - '0');
-        scale *= point ? 10 : 1;
-        count++;
+    const char *at = *text + (**text == '-');
+    size_t digits = digits_at(at);
+    at += digits;
+    if (*at == '.') {
+        const size_t fraction = digits_at(at + 1);
+        at += 1 + fraction, digits += fraction;
     }
-    *out = negative ? -digits / scale : digits / scale;
+    if (digits && (*at == 'e' || *at == 'E')) {
+        const char *exponent = at + 1 + (at[1] == '-' || at[1] == '+');
+        const size_t length = digits_at(exponent);
+        if (length) at = exponent + length;
+    }
+    if (!digits || !lib_parse_double(*text, out)) return false;
     *text = at;
-    return count > 0 && count <= DIGITS;
+    return isfinite(*out);
 }
 
 static bool read_name(const char **text, char word[24]) {

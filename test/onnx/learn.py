@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Random models of ai.onnx.ml, of strings and n-grams, and Scan of opset 8, with what ONNX Runtime computes, and of optimizers (ai.onnx.preview.training), with
-what their pseudo code gives, as folders of cases for the program conformance.
+"""Random models of ai.onnx.ml, of strings and n-grams, of recurrent layers with all activations, and Scan of opset 8, with what ONNX Runtime
+computes, and of optimizers (ai.onnx.preview.training), with what their pseudo code gives, as folders of cases for the program conformance.
 Needs onnx, onnxruntime and numpy. Usage: learn.py FOLDER SEED COUNT   (COUNT cases of each kind)
 
 ONNX Runtime departs from the standard, or from its reference, in places that the models avoid: scores of a linear or support vector
@@ -473,10 +473,36 @@ def scan(w, r):
            inputs, [('last', TensorProto.FLOAT), ('all', TensorProto.FLOAT)], opset=8)
 
 
+# ---- recurrent layers with all activations, which the standard's reference implementation lacks ------------------------------------
+
+ACTIVATIONS = {'Affine': (True, True), 'Elu': (True, False), 'HardSigmoid': (True, True), 'LeakyRelu': (True, False), 'Relu': (False, False),
+               'ScaledTanh': (True, True), 'Sigmoid': (False, False), 'Softplus': (False, False), 'Softsign': (False, False),
+               'Tanh': (False, False), 'ThresholdedRelu': (True, False)}
+
+
+def recurrent(w, r):
+    operator, gates, functions = (('RNN', 1, 1), ('GRU', 3, 2), ('LSTM', 4, 3))[r.integers(3)]
+    steps, batch, deep, hidden = (int(v) for v in r.integers(1, 5, 4))
+    direction = str(r.choice(['forward', 'reverse', 'bidirectional']))
+    directions = 2 if direction == 'bidirectional' else 1
+    names = [str(v) for v in r.choice(list(ACTIVATIONS), directions * functions)]
+    alpha, beta = ([float(np.float32(r.choice([0.25, -1e-5, 3e-4]) if r.random() < 0.3 else r.uniform(-1, 1))) for v in names if ACTIVATIONS[v][k]]
+                   for k in range(2))
+    inputs = {'x': floats(r, steps, batch, deep), 'w': floats(r, directions, gates * hidden, deep) / 2,
+              'r': floats(r, directions, gates * hidden, hidden) / 4}
+    # without numbers, ONNX Runtime has 0 for some of those for which the standard names the defaults of its operators, or none
+    more = {'activation_alpha': alpha, 'activation_beta': beta}
+    if r.random() < 0.4 and not set(names) & {'Affine', 'ScaledTanh', 'ThresholdedRelu'}:
+        more = {}
+    made = helper.make_node(operator, list(inputs), ['y'], hidden_size=hidden, direction=direction, activations=names,
+                            **{k: v for k, v in more.items() if v})
+    w.case(operator.lower(), [made], inputs, [('y', TensorProto.FLOAT)], opset=14, free=False, atol=1e-5)
+
+
 def main():
     folder, seed, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     kinds = [tree_regressor, tree_classifier, tree_ensemble, svm_regressor, svm_classifier, linear_regressor, linear_classifier, probit,
-             features, encoders, text_encoders, ngrams, text, optimizer, scan]
+             features, encoders, text_encoders, ngrams, text, optimizer, scan, recurrent]
     w = Writer(folder)
     for k, kind in enumerate(kinds):
         for i in range(count):

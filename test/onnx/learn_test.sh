@@ -1,6 +1,6 @@
 #!/bin/sh
-# Random models of ai.onnx.ml, of strings and n-grams, and of Scan of opset 8, computed as ONNX Runtime does. Skipped without python3 with onnx and
-# onnxruntime (PYTHON names another interpreter). SEED and COUNT: other models, more of each kind.
+# Random models of ai.onnx.ml, of strings and n-grams, of recurrent layers with all activations, and of Scan of opset 8, computed as ONNX Runtime does.
+# Skipped without python3 with onnx and onnxruntime (PYTHON names another interpreter). SEED and COUNT: other models, more of each kind.
 set -u
 : "${OUT:=build/release}" "${PYTHON:=python3}" "${SEED:=1}" "${COUNT:=12}"
 "$PYTHON" -c 'import onnx, onnxruntime' 2>/dev/null || { echo 'no python3 with onnx and onnxruntime'; exit 77; }

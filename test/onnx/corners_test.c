@@ -1,0 +1,345 @@
+/* Corners of the standard: results that its text fixes and that are easily missed, worked out by hand. A case is a small model as text, and runs of
+ * it, one after the other by one runner, whose inputs have no sizes in the file. */
+#include "onnx/values.h"
+
+enum { LINES = 10, TENSORS = 8, ELEMENTS = 64, RUNS = 5 };
+
+/* ---- tensors as text: NAME TYPE DIMENSION... : NUMBER... --------------------------------------------------------------- */
+
+static const struct type {
+    const char *name;
+    int number; /* ONNX's */
+    DLDataType dl;
+} types[] = {
+    {"f32", 1, {kDLFloat, 32, 1}},  {"u8", 2, {kDLUInt, 8, 1}},    {"i8", 3, {kDLInt, 8, 1}},
+    {"i32", 6, {kDLInt, 32, 1}},    {"i64", 7, {kDLInt, 64, 1}},   {"bool", 9, {kDLBool, 8, 1}},
+    {"f64", 11, {kDLFloat, 64, 1}}, {"u32", 12, {kDLUInt, 32, 1}},
+};
+
+typedef struct text_tensor {
+    char name[16];
+    const struct type *type;
+    int64_t shape[DLC_MAX_RANK], count;
+    int rank;
+    double number[ELEMENTS];
+    union {
+        char bytes[8 * ELEMENTS];
+        double align;
+    } data;
+    DLTensor dl;
+} text_tensor;
+
+static double element(DLDataType type, const void *data, int64_t i) {
+    const char *at = (const char *)data + i * type.bits / 8;
+    if (type.code == kDLFloat)
+        return type.bits == 64 ? *(const double *)(const void *)at : (double)*(const float *)(const void *)at;
+    int64_t value = 0;
+    memcpy(&value, at, type.bits / 8);
+    if (type.code == kDLInt && type.bits < 64)
+        value = (int64_t)((uint64_t)value << (64 - type.bits)) >> (64 - type.bits);
+    return (double)value;
+}
+
+static void set_element(DLDataType type, void *data, int64_t i, double value) {
+    char *at = (char *)data + i * type.bits / 8;
+    const float single = (float)value;
+    const int64_t whole = type.code == kDLFloat ? 0 : (int64_t)value;
+    if (type.code == kDLFloat)
+        memcpy(at, type.bits == 64 ? (const void *)&value : (const void *)&single, type.bits / 8);
+    else
+        memcpy(at, &whole, type.bits / 8);
+}
+
+static void read_tensor(const char *text, text_tensor *t) {
+    char copy[512], *rest = copy;
+    bool numbers = false;
+    snprintf(copy, sizeof copy, "%s", text);
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", strtok_r(rest, " ", &rest));
+    const char *type = strtok_r(rest, " ", &rest);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].name, type) == 0) t->type = &types[i];
+    for (const char *word; (word = strtok_r(rest, " ", &rest));) {
+        if (strcmp(word, ":") == 0)
+            numbers = true;
+        else if (numbers)
+            t->number[t->count++] = strtod(word, NULL);
+        else
+            t->shape[t->rank++] = strtoll(word, NULL, 10);
+    }
+    int64_t count = 1;
+    for (int d = 0; d < t->rank; d++) count *= t->shape[d];
+    if (!t->count) t->count = count > ELEMENTS ? 0 : count; /* zeros */
+    for (int64_t i = 0; i < t->count; i++) set_element(t->type->dl, t->data.bytes, i, t->number[i]);
+    t->dl = (DLTensor){
+        .data = t->data.bytes, .device = {kDLCPU, 0}, .ndim = t->rank, .dtype = t->type->dl, .shape = t->shape};
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct corner {
+    const char *about;
+    int opset;
+    /* Lines as of add_node (values.h), then initializers, "=" and a tensor. NULL-terminated */
+    const char *model[LINES + 1];
+    /* A run's inputs, then "-> ", its results; a tensor without numbers is zeros. */
+    struct {
+        const char *tensor[TENSORS];
+    } run[RUNS];
+    /* Imports that the runs need; 0: not counted */
+    int imports;
+} corner;
+
+static void add_input(message *g, const text_tensor *t) {
+    char dims[32] = "";
+    for (int d = 0; d < t->rank; d++) strcat(dims, d ? " *" : "*");
+    add_message(g, 11, port_of(t->name, t->type->number, dims));
+}
+
+static message corner_model(const corner *c) {
+    message m = {0}, g = started(), opset = {0};
+    text_tensor t;
+    for (int i = 0; c->model[i]; i++) {
+        if (*c->model[i] != '=') {
+            add_node(&g, c->model[i]);
+            continue;
+        }
+        read_tensor(c->model[i] + 1, &t);
+        message w = tensor_of(t.name, t.type->number, t.rank, t.shape);
+        add_data(&w, 9, t.data.bytes, (size_t)t.count * t.type->dl.bits / 8);
+        add_message(&g, 5, w);
+    }
+    for (int i = 0; i < TENSORS && c->run[0].tensor[i]; i++) {
+        const char *text = c->run[0].tensor[i];
+        read_tensor(*text == '-' ? text + 3 : text, &t);
+        if (*text == '-')
+            add_message(&g, 12, port_of(t.name, t.type->number, "-"));
+        else
+            add_input(&g, &t);
+    }
+    add_int(&m, 1, 13);
+    add_message(&m, 7, g);
+    add_int(&opset, 2, c->opset);
+    add_message(&m, 8, opset);
+    return m;
+}
+
+static void expect(const corner *c, int run, const char *text, const DLTensor *got) {
+    text_tensor t;
+    bool same = true;
+    read_tensor(text, &t);
+    same &= got->ndim == t.rank && got->dtype.code == t.type->dl.code && got->dtype.bits == t.type->dl.bits;
+    for (int d = 0; same && d < t.rank; d++) same &= got->shape[d] == t.shape[d];
+    if (!same) {
+        char shape[64] = "";
+        for (int d = 0; d < got->ndim; d++) snprintf(shape + strlen(shape), 16, " %lld", (long long)got->shape[d]);
+        fail_msg("%s, run %d: %s has shape%s, expected %s", c->about, run, t.name, shape, text);
+    }
+    for (int64_t i = 0; i < t.count; i++) {
+        const double is = element(got->dtype, (const char *)got->data + got->byte_offset, i), wanted = t.number[i];
+        if (!(is == wanted || (isnan(is) && isnan(wanted)) || fabs(is - wanted) <= 2e-6 * fabs(wanted)))
+            fail_msg("%s, run %d: element %lld of %s is %.9g, expected %.9g", c->about, run, (long long)i, t.name, is,
+                     wanted);
+    }
+}
+
+static void run_corner(const corner *c, dlc_onnx_runner *runner, int r) {
+    text_tensor in[TENSORS];
+    const DLTensor *given[TENSORS];
+    dlc_output_slot out[TENSORS] = {{NULL, NULL}};
+    int inputs = 0, outputs = 0;
+    for (; *c->run[r].tensor[inputs] != '-'; inputs++) {
+        read_tensor(c->run[r].tensor[inputs], &in[inputs]);
+        given[inputs] = &in[inputs].dl;
+    }
+    int64_t elements = 1;
+    for (int d = 0; inputs && d < in[0].rank; d++) elements *= in[0].shape[d];
+    void *zeros = inputs && elements > ELEMENTS ? calloc((size_t)elements, 8) : NULL;
+    if (zeros) in[0].dl.data = zeros;
+    while (inputs + outputs < TENSORS && c->run[r].tensor[inputs + outputs]) outputs++;
+    const dlc_status status = dlc_onnx_run(runner, NULL, given, inputs, out, outputs);
+    free(zeros);
+    if (status != DLC_OK) fail_msg("%s, run %d: %s", c->about, r, dlc_error_message(context));
+    for (int o = 0; o < outputs; o++) {
+        expect(c, r, c->run[r].tensor[inputs + o] + 3, &out[o].managed->dl_tensor);
+        out[o].managed->deleter(out[o].managed);
+    }
+}
+
+static void check_corners(const corner *corners, size_t count) {
+    for (const corner *c = corners; c < corners + count; c++) {
+        fixture f = {.bytes = corner_model(c)};
+        if (dlc_onnx_parse(context, f.bytes.data, f.bytes.size, NULL, &f.model) != DLC_OK)
+            fail_msg("%s: %s", c->about, dlc_error_message(context));
+        OK(context, dlc_onnx_runner_create(f.model, NULL, &f.runner));
+        for (int r = 0; r < RUNS && c->run[r].tensor[0]; r++) run_corner(c, f.runner, r);
+        if (c->imports) expect_imports(&f, c->imports, "");
+        finish(&f);
+    }
+}
+
+#define CHECK_CORNERS(corners) check_corners(corners, sizeof(corners) / sizeof *(corners))
+
+/* ---- recurrent layers --------------------------------------------------------------------------------------------------- */
+
+static void test_activations(void **state) {
+    static const corner corners[] = {
+        {"HardSigmoid by default",
+         14,
+         {"RNN y x w r | hidden_size=i:1 activations=ss:HardSigmoid", "=w f32 1 1 1 : 1", "=r f32 1 1 1 : 0", NULL},
+         {{{"x f32 4 1 1 : -9 0 1 9", "-> y f32 4 1 1 1 : 0 0.5 0.7 1"}}},
+         0},
+        {"LeakyRelu of a small slope",
+         14,
+         {"RNN y x w r | hidden_size=i:1 activations=ss:LeakyRelu activation_alpha=fs:1e-5", "=w f32 1 1 1 : 1",
+          "=r f32 1 1 1 : 0", NULL},
+         {{{"x f32 3 1 1 : -4 0 4", "-> y f32 3 1 1 1 : -4e-5 0 4"}}},
+         0},
+        {"LeakyRelu by default",
+         14,
+         {"RNN y x w r | hidden_size=i:1 activations=ss:LeakyRelu", "=w f32 1 1 1 : 1", "=r f32 1 1 1 : 0", NULL},
+         {{{"x f32 2 1 1 : -4 4", "-> y f32 2 1 1 1 : -0.04 4"}}},
+         0},
+        {"Affine of large and negative numbers",
+         14,
+         {"RNN y x w r | hidden_size=i:1 activations=ss:Affine activation_alpha=fs:-3.5e7 activation_beta=fs:0.125",
+          "=w f32 1 1 1 : 1", "=r f32 1 1 1 : 0", NULL},
+         {{{"x f32 2 1 1 : 0 2", "-> y f32 2 1 1 1 : 0.125 -7e7"}}},
+         0},
+        {"alpha goes to the activations that take one",
+         14,
+         {"LSTM y x w r | hidden_size=i:1 activations=ss:HardSigmoid,LeakyRelu,Relu activation_alpha=fs:0.3,0.7",
+          "=w f32 1 4 1 : 1 1 1 1", "=r f32 1 4 1 : 0 0 0 0", NULL},
+         /* gates 0.3 * x + 0.5, the candidate 0.7 * x below 0 */
+         {{{"x f32 2 1 1 : -1 1", "-> y f32 2 1 1 1 : 0 0.5504"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+/* ---- sizes -------------------------------------------------------------------------------------------------------------- */
+
+/* The import for the usual sizes serves all of them; where it does not hold, the runner imports anew. */
+static void test_slices(void **state) {
+    static const corner corners[] = {
+        {"an end that is negative for small sizes",
+         13,
+         {"Shape n x", "Sub e n five", "Slice y x zero e", "=five i64 1 : 5", "=zero i64 1 : 0", NULL},
+         {{{"x f32 7 : 1 2 3 4 5 6 7", "-> y f32 2 : 1 2"}},
+          {{"x f32 6 : 1 2 3 4 5 6", "-> y f32 1 : 1"}},
+          {{"x f32 3 : 1 2 3", "-> y f32 1 : 1"}},
+          {{"x f32 2 : 1 2", "-> y f32 0 :"}},
+          {{"x f32 5 : 1 2 3 4 5", "-> y f32 0 :"}}},
+         3},
+        {"a start that is negative for small sizes, backwards",
+         13,
+         {"Shape n x", "Sub s n five", "Slice y x s e axes back", "=five i64 1 : 5", "=e i64 1 : -99",
+          "=axes i64 1 : 0", "=back i64 1 : -1", NULL},
+         {{{"x f32 7 : 1 2 3 4 5 6 7", "-> y f32 3 : 3 2 1"}}, {{"x f32 3 : 1 2 3", "-> y f32 2 : 2 1"}}},
+         2},
+        {"a negated size counts from the end",
+         13,
+         {"Shape n z", "Neg s n", "Slice y x s e", "=e i64 1 : 9e18", NULL},
+         {{{"x f32 5 : 1 2 3 4 5", "z f32 2 : 0 0", "-> y f32 2 : 4 5"}},
+          {{"x f32 3 : 1 2 3", "z f32 4 : 0 0 0 0", "-> y f32 3 : 1 2 3"}},
+          {{"x f32 3 : 1 2 3", "z f32 0 :", "-> y f32 3 : 1 2 3"}}},
+         2},
+        {"a negated size may be before the first element, backwards",
+         13,
+         {"Shape n z", "Neg e n", "Slice y x s e axes back", "=s i64 1 : 2", "=axes i64 1 : 0", "=back i64 1 : -1",
+          NULL},
+         {{{"x f32 3 : 1 2 3", "z f32 3 : 0 0 0", "-> y f32 2 : 3 2"}},
+          {{"x f32 3 : 1 2 3", "z f32 4 : 0 0 0 0", "-> y f32 3 : 3 2 1"}}},
+         1},
+        {"a start before the first element is the first, backwards, also in a shape",
+         13,
+         {"Shape n x", "Slice y n s e axes back", "=s i64 1 : -100", "=e i64 1 : -100", "=axes i64 1 : 0",
+          "=back i64 1 : -1", NULL},
+         {{{"x f32 3 2 : 1 2 3 4 5 6", "-> y i64 1 : 3"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+static void test_narrow_sizes(void **state) {
+    static const corner corners[] = {
+        {"a size as i8 wraps",
+         13,
+         {"Shape n x", "Cast c n | to=i:3", "Cast y c | to=i:7", NULL},
+         {{{"x f32 100 :", "-> y i64 1 : 100"}}, {{"x f32 300 :", "-> y i64 1 : 44"}}},
+         2},
+        {"a square in i32 wraps",
+         13,
+         {"Shape n x", "Cast c n | to=i:6", "Mul m c c", "Cast y m | to=i:7", NULL},
+         {{{"x f32 300 :", "-> y i64 1 : 90000"}}, {{"x f32 70000 :", "-> y i64 1 : 605032704"}}},
+         2},
+        {"a difference of u32 is not negative",
+         13,
+         {"Shape n x", "Cast c n | to=i:12", "Sub d c five", "Cast y d | to=i:7", "=five u32 1 : 5", NULL},
+         {{{"x f32 7 :", "-> y i64 1 : 2"}}, {{"x f32 3 :", "-> y i64 1 : 4294967294"}}},
+         1},
+        {"a negated size as u8",
+         13,
+         {"Shape n x", "Neg m n", "Cast c m | to=i:2", "Cast y c | to=i:7", NULL},
+         {{{"x f32 5 :", "-> y i64 1 : 251"}}},
+         1},
+        {"elements in i32, a shape in i64",
+         13,
+         {"Shape n x", "Cast c n | to=i:6", "Mul m c two", "Cast l m | to=i:7", "ConstantOfShape y l", "=two i32 : 2",
+          NULL},
+         {{{"x f32 3 :", "-> y f32 6 :"}}, {{"x f32 4 :", "-> y f32 8 :"}}},
+         1},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+#define FLOAT_SIZE "Shape n x", "Cast c n | to=i:1"
+static void test_float_sizes(void **state) {
+    static const corner corners[] = {
+        {"quotients are rounded before they are multiplied", /* 1 / 41 * 41 < 1, but 3 / 41 * 41 = 3 */
+         13,
+         {FLOAT_SIZE, "Div d c k", "Mul m d k", "Floor f m", "Cast l f | to=i:7", "ConstantOfShape y l", "=k f32 : 41",
+          NULL},
+         {{{"x f32 3 :", "-> y f32 3 :"}},
+          {{"x f32 1 :", "-> y f32 0 :"}},
+          {{"x f32 8 :", "-> y f32 7 :"}},
+          {{"x f32 5 :", "-> y f32 5 :"}}},
+         4},
+        {"a square beyond 2^24 is rounded",
+         13,
+         {FLOAT_SIZE, "Mul m c c", "Cast y m | to=i:7", NULL},
+         {{{"x f32 9 :", "-> y i64 1 : 81"}}, {{"x f32 4097 :", "-> y i64 1 : 16785408"}}},
+         2},
+        {"quotients that are rounded down at once are exact",
+         13,
+         {FLOAT_SIZE, "Div d c k", "Floor f d", "Cast l f | to=i:7", "ConstantOfShape y l", "=k f32 : 3", NULL},
+         {{{"x f32 8 :", "-> y f32 2 :"}}, {{"x f32 9 :", "-> y f32 3 :"}}, {{"x f32 4098 :", "-> y f32 1366 :"}}},
+         1},
+        {"products with powers of two, and quotients by them, are exact",
+         13,
+         {FLOAT_SIZE, "Mul m c k", "Div d m two", "Ceil f d", "Cast l f | to=i:7", "ConstantOfShape y l",
+          "=k f32 : 2.5", "=two f32 : 4", NULL},
+         {{{"x f32 8 :", "-> y f32 5 :"}}, {{"x f32 9 :", "-> y f32 6 :"}}},
+         1},
+        {"a rounded quotient as a number",
+         13,
+         {FLOAT_SIZE, "Div y c k", "=k f32 : 3", NULL},
+         {{{"x f32 8 :", "-> y f32 1 : 2.6666667"}}, {{"x f32 9 :", "-> y f32 1 : 3"}}},
+         1},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_narrow_sizes),
+        cmocka_unit_test(test_float_sizes),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
