@@ -19,7 +19,8 @@ enum {
     ONNX_ASKED_MAX = 1 << 16
 };
 
-/* One element of a known value: for integers and bools index / over, for floats (index 0) `number`. */
+/* One element of a known value: index / over or, for floats (index 0), `number`. over is 1 for integers and bools; for floats that depend on sizes,
+ * the element is the quotient rounded to the element type. */
 typedef struct onnx_number {
     tir_expr index;
     int64_t over;
@@ -372,6 +373,9 @@ onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, c
 bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known);
 /* Is arithmetic on known values of the element type computed at import? */
 bool onnx_is_followed(dlc_dtype dtype);
+/* Assumes low <= index <= high for the sizes that arrive: what cannot be proved becomes a constraint, and a runner imports anew where it does not
+ * hold. False: it holds for no sizes. */
+bool onnx_assume(onnx_import *im, tir_expr index, int64_t low, int64_t high);
 /* The known value of a tensor of the host; if it is too large, it is copied and *made is a constant of the graph. */
 const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made);
 graph_id onnx_make_known(onnx_import *im, const onnx_known *known);

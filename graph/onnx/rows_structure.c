@@ -157,20 +157,21 @@ static void import_split(onnx_import *im) {
 
 /* ---- slices --------------------------------------------------------------------------------------------------------- */
 
-/* An index of Slice as a position in 0..n, n being after the last element: negative ones count from the end, and all are clamped. */
-static tir_expr position(onnx_import *im, tir_expr index, tir_expr n) {
+/* An index of Slice as a position in low..n, n being after the last element: negative ones count from the end, and all are clamped. If the sign
+ * depends on sizes, it is assumed: a difference of sizes is a position, a negated size counts from the end. */
+static tir_expr position(onnx_import *im, tir_expr index, tir_expr n, int64_t low) {
     tir_pool *pool = im->g->pool;
     int64_t value;
+    bool negative;
     if (tir_is_const(pool, index, &value)) {
         if (value >= INT64_C(1) << 40) return n;
-        if (value <= -(INT64_C(1) << 40)) return number(im, 0);
-        return value < 0 ? tir_max(pool, tir_add(pool, n, index), number(im, 0)) : tir_min(pool, index, n);
-    }
-    const tir_interval range = tir_range(pool, index);
-    if (range.low >= 0) return tir_min(pool, index, n);
-    if (range.high < 0) return tir_max(pool, tir_add(pool, n, index), number(im, 0));
-    /* Differences of sizes that are negative for small sizes are clamped to 0, since models intend a position in the tensor. */
-    return tir_min(pool, tir_max(pool, index, number(im, 0)), n);
+        if (value <= -(INT64_C(1) << 40)) return number(im, low);
+        negative = value < 0;
+    } else if (tir_range(pool, index).high <= 0)
+        negative = onnx_assume(im, index, TIR_UNBOUNDED_LOW, -1);
+    else
+        negative = !onnx_assume(im, index, 0, TIR_UNBOUNDED_HIGH);
+    return negative ? tir_max(pool, tir_add(pool, n, index), number(im, low)) : tir_min(pool, index, n);
 }
 
 typedef struct slice {
@@ -186,17 +187,15 @@ static void slice_axis(onnx_import *im, slice *s, int axis, tir_expr n, tir_expr
     if (step == 0 || step <= INT32_MIN || step > INT32_MAX)
         onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
     if (step < 0) { /* backwards: the mirrored axis forwards, from last - start to last - end */
-        const bool first_end = tir_is_const(pool, end, &value) && value < 0 && value <= -(INT64_C(1) << 31);
-        tir_expr from = tir_min(pool, position(im, start, n), last),
-                 to = first_end ? number(im, -1) : tir_min(pool, position(im, end, n), last);
-        if (!first_end && tir_is_const(pool, end, &value) && value < 0) /* may be before the first element */
-            to = tir_max(pool, tir_add(pool, n, end), number(im, -1));
+        const bool to_first = tir_is_const(pool, end, &value) && value <= -(INT64_C(1) << 31);
+        const tir_expr from = tir_min(pool, position(im, start, n, 0), last),
+                       to = to_first ? number(im, -1) : tir_min(pool, position(im, end, n, -1), last);
         s->start[axis] = tir_sub(pool, last, from);
         s->stop[axis] = tir_sub(pool, last, to);
         s->reversed[s->reversals++] = axis;
     } else {
-        s->start[axis] = position(im, start, n);
-        s->stop[axis] = position(im, end, n);
+        s->start[axis] = position(im, start, n, 0);
+        s->stop[axis] = position(im, end, n, 0);
     }
     s->stop[axis] = tir_max(pool, s->stop[axis], s->start[axis]);
     s->step[axis] = step < 0 ? -step : step;

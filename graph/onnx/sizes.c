@@ -1,5 +1,6 @@
 /* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
- * symbols, exact fractions of index expressions, or numbers. Results that are not known for all sizes are computed by kernels. */
+ * symbols, fractions of index expressions, or numbers. Index expressions neither wrap nor round: that the elements do not either, in their type,
+ * is proved, or assumed of the sizes that arrive (onnx_assume). Results that are not known so are computed by kernels. */
 #include "graph/onnx/structure.h"
 
 #include <math.h>
@@ -178,16 +179,58 @@ static bool to_fraction(onnx_import *im, number *n) {
     return true;
 }
 
+static bool is_natural(onnx_import *im, tir_expr index) {
+    return tir_range(im->g->pool, index).low >= 0;
+}
+
+bool onnx_assume(onnx_import *im, tir_expr index, int64_t low, int64_t high) {
+    tir_pool *p = im->g->pool;
+    const tir_interval range = tir_range(p, index);
+    tir_expr within = index;
+    if (range.low < low) within = tir_max(p, within, tir_index(p, low));
+    if (range.high > high) within = tir_min(p, within, tir_index(p, high));
+    if (within == index) return true;
+    if (tir_equal(p, within, index) == TIR_NO) return false;
+    lib_text text;
+    lib_text_init(&text, im->g->arena);
+    tir_describe_expr(&text, p, index);
+    graph_require_equal(im->g, within, index, "node %zu (%s): it is imported for sizes for which %s lies in %lld..%lld",
+                        im->node_index, onnx_shown(im->g->arena, im->node->operator), text.data, (long long)low,
+                        (long long)high);
+    return true;
+}
+
+/* Do the elements of the integer dtype hold the index expression without wrapping? Assumed except that a difference that may be negative does
+ * not become an unsigned number. */
+static bool fits(onnx_import *im, dlc_dtype dtype, tir_expr index) {
+    const int bits = lib_dtypes[dtype].bits;
+    const bool natural = lib_dtypes[dtype].class_ == 'u';
+    if (natural && !is_natural(im, index)) return false;
+    if (bits == 64) return true;
+    const int64_t high = natural ? (INT64_C(1) << bits) - 1 : (INT64_C(1) << (bits - 1)) - 1;
+    return onnx_assume(im, index, natural ? 0 : -high - 1, high);
+}
+
+/* Is the element, of a float type, exactly index / over, no rounded quotient? */
+static bool is_exact(onnx_import *im, dlc_dtype dtype, number n) {
+    const int64_t most = INT64_C(1) << lib_float_of(dtype).digits;
+    return (n.over & (n.over - 1)) == 0 && onnx_assume(im, n.index, -most, most);
+}
+
+/* Lies the element, a float, between the same integers as index / over, or is it the same integer? Quotients whose numerator and denominator have a bit
+ * less than the type has digits are not rounded to integers that they are not. */
+static bool has_same_floor(onnx_import *im, dlc_dtype dtype, number n) {
+    const int64_t most = INT64_C(1) << (lib_float_of(dtype).digits - 1);
+    if ((n.over & (n.over - 1)) == 0) return is_exact(im, dtype, n);
+    return n.over <= most && onnx_assume(im, n.index, -most, most);
+}
+
 static number reduced(onnx_import *im, tir_expr index, int64_t over) {
     while (over > 1 && over % 2 == 0 && tir_multiple_of(im->g->pool, index) % 2 == 0) {
         index = tir_div(im->g->pool, index, tir_index(im->g->pool, 2));
         over /= 2;
     }
     return (number){index, over, 0};
-}
-
-static bool is_natural(onnx_import *im, tir_expr index) {
-    return tir_range(im->g->pool, index).low >= 0;
 }
 
 typedef enum operation { ADD, SUB, MUL, DIV, MOD, MIN, MAX } operation;
@@ -275,13 +318,15 @@ static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, nu
     if (!is_float && constant_index(im, a, &x) && constant_index(im, b, &z))
         return integer_operation(op, x, z, &r) && wrapped(im, dtype, r, y);
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
-    if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
-    return division(im, op, a, b, y);
+    if (is_float) return is_exact(im, dtype, a) && is_exact(im, dtype, b) && fraction_operation(im, op, a, b, y);
+    if (op == DIV || op == MOD) return division(im, op, a, b, y);
+    return fraction_operation(im, op, a, b, y) && (op == MIN || op == MAX || fits(im, dtype, y->index));
 }
 
 typedef enum comparison { EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL } comparison;
 
-static bool compare(onnx_import *im, comparison op, number a, number b, number *y) {
+/* dtype: of both. */
+static bool compare(onnx_import *im, dlc_dtype dtype, comparison op, number a, number b, number *y) {
     tir_pool *p = im->g->pool;
     double u, v;
     tir_truth truth;
@@ -294,6 +339,7 @@ static bool compare(onnx_import *im, comparison op, number a, number b, number *
         return true;
     }
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
+    if (lib_dtype_is_float(dtype) && !(is_exact(im, dtype, a) && is_exact(im, dtype, b))) return false;
     if (a.over != b.over)
         a.index = tir_mul(p, a.index, tir_index(p, b.over)), b.index = tir_mul(p, b.index, tir_index(p, a.over));
     if (op == EQUAL)
@@ -307,11 +353,11 @@ static bool compare(onnx_import *im, comparison op, number a, number b, number *
     return true;
 }
 
-static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
+static bool cast(onnx_import *im, dlc_dtype from, dlc_dtype to, number a, number *y) {
     int64_t integer;
     double value;
     if (to == DLC_BOOL) {
-        if (!compare(im, EQUAL, a, whole(im, 0), y)) return false;
+        if (!compare(im, from, EQUAL, a, whole(im, 0), y)) return false;
         return constant_index(im, *y, &integer) && (*y = whole(im, !integer), true);
     }
     if (lib_dtype_is_float(to)) {
@@ -319,6 +365,8 @@ static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
             a.number = to == DLC_F32 ? (double)(float)a.number : a.number;
         else if (constant_real(im, a, &value))
             a = real(to == DLC_F32 ? (double)(float)value : value);
+        else if (lib_dtype_is_float(from) && from != to && !is_exact(im, from, a))
+            return false;
         *y = a;
         return true;
     }
@@ -331,9 +379,10 @@ static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
         *y = whole(im, lib_element_get_i64(to, &element));
         return true;
     }
+    if (lib_dtype_is_float(from) && !has_same_floor(im, from, a)) return false;
     if (a.over != 1 && !is_natural(im, a.index)) return false;
     *y = (number){a.over == 1 ? a.index : tir_div(im->g->pool, a.index, tir_index(im->g->pool, a.over)), 1, 0};
-    return true;
+    return fits(im, to, y->index);
 }
 
 /* ---- operators ------------------------------------------------------------------------------------------------------ */
@@ -376,7 +425,7 @@ static const onnx_known *elementwise(onnx_import *im, int op, bool compares) {
     for (int64_t i = 0; y && i < y->count; i++) {
         const number a = operand[0]->element[place_of(operand[0], y, i)],
                      b = operand[1]->element[place_of(operand[1], y, i)];
-        if (!(compares ? compare(im, (comparison)op, a, b, &y->element[i])
+        if (!(compares ? compare(im, operand[0]->dtype, (comparison)op, a, b, &y->element[i])
                        : operate(im, y->dtype, (operation)op, a, b, &y->element[i])))
             return NULL;
     }
@@ -446,7 +495,7 @@ static const onnx_known *fold_cast(onnx_import *im) {
     if (!x || !onnx_is_followed(to)) return NULL;
     onnx_known *y = onnx_known_new(im, to, x->rank, x->dims);
     for (int64_t i = 0; i < x->count; i++)
-        if (!cast(im, to, x->element[i], &y->element[i])) return NULL;
+        if (!cast(im, x->dtype, to, x->element[i], &y->element[i])) return NULL;
     return y;
 }
 
@@ -474,6 +523,7 @@ static bool unary(onnx_import *im, dlc_dtype dtype, int op, number a, number *y)
         return absolute(im, dtype, a, y);
     } else {
         const tir_expr over = tir_index(im->g->pool, a.over);
+        if (!has_same_floor(im, dtype, a)) return false;
         *y = (number){op == 'f' ? tir_div(im->g->pool, a.index, over) : tir_ceil_div(im->g->pool, a.index, over), 1, 0};
     }
     return true;
@@ -536,11 +586,10 @@ static const onnx_known *fold_where(onnx_import *im) {
     return y;
 }
 
-/* A start or end of Slice, clamped as ONNX defines it for an axis of n elements. */
-static int64_t clamp_index(int64_t index, int64_t n, int64_t step) {
+/* A start or end of Slice as a position in low..high of an axis of n elements. */
+static int64_t clamp_index(int64_t index, int64_t n, int64_t low, int64_t high) {
     index += index < 0 ? n : 0;
-    const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    return index < low ? low : index > high ? high : index;
+    return index > high ? high : index < low ? low : index;
 }
 
 /* Sets list[] and count[] to the starts, ends, axes and steps of Slice; false: they are not known as numbers. */
@@ -584,8 +633,9 @@ static const onnx_known *fold_slice(onnx_import *im) {
         const int64_t step = list[3] ? list[3][i] : 1;
         if (step == 0 || step <= INT32_MIN || step > INT32_MAX)
             onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
-        const int64_t start = clamp_index(list[0][i], x->dims[axis], step),
-                      stop = clamp_index(list[1][i], x->dims[axis], step);
+        const int64_t n = x->dims[axis], high = step < 0 ? n - 1 : n;
+        const int64_t start = clamp_index(list[0][i], n, n ? 0 : high, high),
+                      stop = clamp_index(list[1][i], n, step < 0 ? -1 : 0, high);
         const int64_t taken = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
         dims[axis] = taken < 0 ? 0 : taken;
         first += start * stride[axis];
