@@ -406,6 +406,7 @@ static void bind_operands(onnx_import *im, const onnx_node *node) {
         if (!im->operand[i])
             onnx_fail(im, DLC_PARSE_ERROR, "operand %zu, %s, is defined nowhere", i,
                       onnx_shown(im->g->arena, node->inputs.data[i]));
+        if (im->operand[i]->omitted) im->operand[i] = NULL;
     }
     im->result = LIB_NEW_ARRAY(im->g->arena, onnx_value *, node->outputs.count + 1);
     for (size_t i = 0; i < node->outputs.count; i++)
@@ -433,9 +434,10 @@ static void import_call(onnx_import *im, const onnx_function *function) {
         onnx_fail(im, DLC_PARSE_ERROR, "%zu operands and %zu results of a function that has %zu and %zu",
                   node->inputs.count, node->outputs.count, function->inputs.count, function->outputs.count);
     im->scope = &inner, im->call = call;
-    for (size_t i = 0; i < node->inputs.count; i++) {
+    for (size_t i = 0; i < function->inputs.count; i++) {
         onnx_value *value = onnx_define(im, function->inputs.data[i]);
-        if (operand[i]) onnx_take_value(value, operand[i]);
+        value->omitted = i >= node->inputs.count || !operand[i];
+        if (!value->omitted) onnx_take_value(value, operand[i]);
     }
     onnx_import_nodes(im, function->nodes.data, function->nodes.count);
     for (size_t i = 0; i < node->outputs.count; i++) {

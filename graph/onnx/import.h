@@ -48,6 +48,8 @@ typedef struct onnx_value {
     const onnx_known *known;
     /* The list, optional, strings or map that the value is (structure.h); NULL: it is a tensor of numbers, or `stored` has strings. */
     const struct onnx_structure *structure;
+    /* It is an operand of a function that the caller omits: nodes that read it omit theirs. */
+    bool omitted;
 } onnx_value;
 
 /* Names that nodes of one graph or function may use: its own, and those of the enclosing graph. */
@@ -310,7 +312,7 @@ void onnx_give_operand(onnx_import *im, size_t i, size_t k);
 /* Makes `to` another name of `from`. */
 static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
     to->id = from->id, to->stored = from->stored, to->known = from->known;
-    to->structure = from->structure;
+    to->structure = from->structure, to->omitted = from->omitted;
 }
 
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
