@@ -89,8 +89,8 @@ static void import_one_hot(onnx_import *im) {
     const tir_expr depth = depth_of(im);
     graph_id ids = onnx_operand(im, 0);
     const dlc_dtype dtype = graph_shape_of(im->g, ids)->dtype;
-    if (lib_dtype_is_float(dtype)) ids = graph_cast(im->g, ids, DLC_I64);
-    const dlc_dtype whole = graph_shape_of(im->g, ids)->dtype;
+    const dlc_dtype whole = dtype == DLC_U64 ? DLC_U64 : DLC_I64; /* narrower ones may not hold the depth */
+    ids = graph_cast(im->g, ids, whole);
     const graph_id extent = graph_cast(im->g, graph_dimension(im->g, DLC_I64, depth), whole);
     if (lib_dtypes[whole].class_ == 'i')
         ids = graph_select(im->g, graph_lt(im->g, ids, graph_scalar_i64(im->g, whole, 0)),

@@ -36,14 +36,29 @@ static void import_unary(onnx_import *im) {
     onnx_give(im, 0, onnx_unary(im, im->row->op, onnx_operand(im, 0)));
 }
 
-/* The result has the type of the base. */
+/* Does the float type hold all values of operand i, integers, exactly: those that are known, or all of its type? */
+static bool holds_integers(onnx_import *im, size_t i, dlc_dtype to) {
+    const onnx_known *known = onnx_operand_known(im, i);
+    const int digits = lib_float_of(to).digits;
+    const int64_t most = INT64_C(1) << digits;
+    int64_t value;
+    bool holds = known != NULL;
+    for (int64_t k = 0; holds && k < known->count; k++)
+        holds = tir_is_const(im->g->pool, known->element[k].index, &value) && value <= most && value >= -most;
+    return holds || lib_dtypes[onnx_operand_shape(im, i).dtype].bits <= digits;
+}
+
+/* The result has the type of the base. Exponents are not rounded to it if they are integers, whose last bit decides the sign. */
 static void import_pow(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0), e = aligned(im, 1);
     const dlc_dtype base = dtype_of(im, x), exponent = dtype_of(im, e);
+    dlc_dtype wide = base;
     if (!lib_dtype_is_float(base) && lib_dtype_is_float(exponent))
-        onnx_give(im, 0, graph_cast(im->g, onnx_binary(im, "pow", graph_cast(im->g, x, exponent), e), base));
-    else
-        onnx_give(im, 0, onnx_binary(im, "pow", x, graph_cast(im->g, e, base)));
+        wide = exponent;
+    else if (lib_dtype_is_float(base) && !lib_dtype_is_float(exponent) && !holds_integers(im, 1, base))
+        wide = DLC_F64;
+    const graph_id y = onnx_binary(im, "pow", graph_cast(im->g, x, wide), graph_cast(im->g, e, wide));
+    onnx_give(im, 0, graph_cast(im->g, y, base));
 }
 
 static void import_mod(onnx_import *im) {

@@ -19,8 +19,10 @@ static void import_softmax(onnx_import *im) {
 
 static void import_batch_norm(onnx_import *im) {
     onnx_ignore(im, "momentum"), onnx_ignore(im, "consumed_inputs");
-    const bool training = im->opset < 7 ? onnx_int(im, "is_test", 0) == 0 && im->node->outputs.count > 1
-                                        : onnx_int(im, "training_mode", 0) != 0;
+    /* Before version 14 further results say that it is training; the last two are left to the implementation. */
+    bool training = im->opset >= 14 && onnx_int(im, "training_mode", 0) != 0;
+    for (size_t i = 1; i < 5 && im->opset < 14; i++) training |= onnx_wants(im, i);
+    if (im->opset < 7 && onnx_int(im, "is_test", 0) != 0) training = false;
     if (onnx_int(im, "spatial", 1) == 0) onnx_fail(im, DLC_UNSUPPORTED, "statistics by position (spatial=0)");
     const double epsilon = onnx_float(im, "epsilon", 1e-5f), momentum = onnx_float(im, "momentum", 0.9f);
     graph_id in[5];
@@ -44,12 +46,31 @@ static void import_batch_norm(onnx_import *im) {
     onnx_give(im, 2, y + 2);
 }
 
+/* A scale or bias of a norm with the normalised dimensions, to which it is broadcast; 0: none. One of greater rank stays as it is. */
+static graph_id normalised(onnx_import *im, graph_id p, graph_id x, int axis) {
+    const graph_shape shape = *graph_shape_of(im->g, x);
+    const graph_shape own = p ? *graph_shape_of(im->g, p) : (graph_shape){0};
+    const int count = shape.rank - axis;
+    bool same = own.rank >= count;
+    int64_t size;
+    for (int d = 0; own.rank == count && d < count; d++)
+        same &= !tir_is_const(im->g->pool, own.dim[d], &size) || size != 1 ||
+                tir_equal(im->g->pool, own.dim[d], shape.dim[axis + d]) == TIR_YES;
+    return !p || same ? p : graph_broadcast_to(im->g, p, count, shape.dim + axis);
+}
+
+static bool fits_normalised(const onnx_import *im, graph_id p, int count) {
+    return !p || graph_shape_of(im->g, p)->rank <= count;
+}
+
 onnx_normalized onnx_layer_norm(onnx_import *im, graph_id x, const onnx_norm *n, bool statistics) {
     const int rank = graph_shape_of(im->g, x)->rank, count = rank - n->axis;
     const dlc_dtype dtype = graph_shape_of(im->g, x)->dtype;
     const graph_setting s[] = {graph_set_integer("axis", n->axis), graph_set_float("epsilon", n->epsilon)};
-    if (graph_shape_of(im->g, n->scale)->rank == count && !statistics)
-        return (onnx_normalized){.y = onnx_emit(im, "layer_norm", 3, (graph_id[]){x, n->scale, n->bias}, 2, s)};
+    if (!statistics && fits_normalised(im, n->scale, count) && fits_normalised(im, n->bias, count)) {
+        const graph_id in[] = {x, normalised(im, n->scale, x, n->axis), normalised(im, n->bias, x, n->axis)};
+        return (onnx_normalized){.y = onnx_emit(im, "layer_norm", 3, in, 2, s)};
+    }
     int64_t axes[DLC_MAX_RANK];
     for (int i = 0; i < count; i++) axes[i] = n->axis + i;
     const graph_id wide = graph_cast(im->g, x, n->stash), mean = graph_reduce_mean(im->g, wide, count, axes, true);
@@ -81,7 +102,7 @@ onnx_normalized onnx_rms_norm(onnx_import *im, graph_id x, const onnx_norm *n, b
     const bool narrow = lib_dtype_size(own) < lib_dtype_size(dtype);
     const graph_setting s[] = {graph_set_integer("axis", n->axis), graph_set_float("epsilon", n->epsilon)};
     const graph_id wide = narrow ? graph_cast(im->g, x, dtype) : x,
-                   scale = graph_cast(im->g, n->scale, graph_shape_of(im->g, wide)->dtype);
+                   scale = graph_cast(im->g, normalised(im, n->scale, x, n->axis), graph_shape_of(im->g, wide)->dtype);
     onnx_normalized y = {.y = graph_cast(im->g, onnx_emit(im, "rms_norm", 2, (graph_id[]){wide, scale}, 2, s), dtype)};
     if (!statistics) return y;
     int64_t axes[DLC_MAX_RANK];
@@ -167,26 +188,47 @@ static graph_id quantize_operand(onnx_import *im, size_t i) {
     return onnx_int(im, "block_size", 0) ? onnx_operand(im, i) : onnx_operand_or_scalar(im, i);
 }
 
+/* The attribute output_dtype, of which 0 is as if it were absent. */
+static dlc_dtype quantize_dtype(onnx_import *im, dlc_dtype fallback) {
+    return onnx_int(im, "output_dtype", 0) ? onnx_dtype_attribute(im, "output_dtype", fallback) : fallback;
+}
+
+/* Quantisation to a float of 8 bits in which numbers beyond its range become infinite or NaN. */
+static graph_id quantize_unsaturated(onnx_import *im, graph_id x, graph_id scale, graph_id zero, dlc_dtype dtype) {
+    const graph_shape shape = *graph_shape_of(im->g, x);
+    const int64_t axis = quantize_axis(im);
+    if (onnx_int(im, "block_size", 0)) onnx_fail(im, DLC_UNSUPPORTED, "blocks that are not saturated (saturate=0)");
+    graph_id y = graph_cast(im->g, x, DLC_F32);
+    y = graph_div(im->g, y, graph_broadcast(im->g, graph_cast(im->g, scale, DLC_F32), shape.rank, shape.dim, &axis));
+    if (zero)
+        y = graph_add(im->g, y, graph_broadcast(im->g, graph_cast(im->g, zero, DLC_F32), shape.rank, shape.dim, &axis));
+    return ONNX_WITH(im, "cast", y, graph_set_integer("dtype", dtype));
+}
+
+/* If the types of x and scale differ, the quotient is computed in f32. */
 static void import_quantize(onnx_import *im) {
-    onnx_ignore(im, "precision"), onnx_ignore(im, "saturate");
-    const dlc_dtype dtype =
-        onnx_has(im, 2) ? onnx_operand_shape(im, 2).dtype : onnx_dtype_attribute(im, "output_dtype", DLC_U8);
-    onnx_ignore(im, "output_dtype");
-    const graph_id x = onnx_operand(im, 0), scale = quantize_operand(im, 1), zero = quantize_operand(im, 2);
-    const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
+    onnx_ignore(im, "precision");
+    const dlc_dtype given = quantize_dtype(im, DLC_U8),
+                    dtype = onnx_has(im, 2) ? onnx_operand_shape(im, 2).dtype : given;
+    graph_id x = onnx_operand(im, 0), scale = quantize_operand(im, 1), zero = quantize_operand(im, 2);
+    if (!onnx_int(im, "saturate", 1) && lib_dtype_is_f8(dtype)) {
+        onnx_give(im, 0, quantize_unsaturated(im, x, scale, zero, dtype));
+        return;
+    }
+    const dlc_dtype own = graph_shape_of(im->g, x)->dtype, steps = graph_shape_of(im->g, scale)->dtype;
+    const bool powers = steps == DLC_F8E8M0; /* which f16 might not have */
+    if (powers ? !lib_dtype_is_float(own) : own != steps) x = graph_cast(im->g, x, DLC_F32);
+    if (!powers && own != steps) scale = graph_cast(im->g, scale, DLC_F32);
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0)),
                                graph_set_integer("dtype", dtype)};
-    const graph_id wide = lib_dtype_is_float(own) ? x : graph_cast(im->g, x, DLC_F32);
-    const bool powers = graph_shape_of(im->g, scale)->dtype == DLC_F8E8M0; /* which f16 might not have */
-    const graph_id steps = powers ? scale : graph_cast(im->g, scale, graph_shape_of(im->g, wide)->dtype);
-    onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, (graph_id[]){wide, steps, zero}, 3, s));
+    onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, (graph_id[]){x, scale, zero}, 3, s));
 }
 
 static void import_dequantize(onnx_import *im) {
     const graph_id scale = quantize_operand(im, 1);
     const dlc_dtype own = graph_shape_of(im->g, scale)->dtype;
-    const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", own == DLC_F8E8M0 ? DLC_F32 : own);
+    const dlc_dtype dtype = quantize_dtype(im, own == DLC_F8E8M0 ? DLC_F32 : own);
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0))};
     graph_id zero = quantize_operand(im, 2);

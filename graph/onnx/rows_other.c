@@ -87,30 +87,45 @@ static void import_qlinear_conv(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "qlinear_convolution", n, in, 6, s));
 }
 
-/* By libdlc's operator if the weights are [in, out] and scales allow it; else by a product in i32, whose sums are scaled in f32. */
+/* A scale or zero point of rows for broadcasting: a list is one for each row. */
+static graph_id of_rows(onnx_import *im, graph_id p, graph_id rows) {
+    const bool list = p && graph_shape_of(im->g, p)->rank == 1 && graph_shape_of(im->g, rows)->rank > 1;
+    return list ? graph_expand_dims(im->g, p, 1) : p;
+}
+
+/* The axis of the result to which a list of scales belongs: rows, unless there are as many as columns and not as many as rows. */
+static int scaled_axis(const onnx_import *im, graph_id scale, const graph_shape *y) {
+    if (graph_shape_of(im->g, scale)->rank != 1 || y->rank < 2) return y->rank ? y->rank - 1 : 0;
+    const tir_expr count = graph_shape_of(im->g, scale)->dim[0];
+    return tir_equal(im->g->pool, count, y->dim[y->rank - 2]) == TIR_NO ? y->rank - 1 : y->rank - 2;
+}
+
+/* By libdlc's operator if the weights are [in, out] and scales allow it; else by a product in i32, whose sums are scaled in f32. A list of scales of a is by
+ * rows, one of b by columns. */
 static void import_qlinear_matmul(onnx_import *im) {
     graph_id in[9];
     quantized_operands(im, in);
     const dlc_dtype dtype = onnx_operand_shape(im, 7).dtype;
     in[8] = 0;
     if (graph_shape_of(im->g, in[1])->rank == 2 && graph_shape_of(im->g, in[2])->rank == 0 &&
-        graph_shape_of(im->g, in[2])->dtype == DLC_F32) {
+        graph_shape_of(im->g, in[4])->rank == 0 && graph_shape_of(im->g, in[2])->dtype == DLC_F32) {
         onnx_give(im, 0,
                   onnx_emit(im, "qlinear_matmul", 9, in, 1,
                             &(graph_setting){"dtype", graph_set_integer("dtype", dtype).value}));
         return;
     }
     graph_id x = graph_cast(im->g, in[0], DLC_I32), w = graph_cast(im->g, in[1], DLC_I32);
-    if (in[5]) x = onnx_binary(im, "sub", x, graph_cast(im->g, in[5], DLC_I32));
+    if (in[5]) x = onnx_binary(im, "sub", x, graph_cast(im->g, of_rows(im, in[5], x), DLC_I32));
     if (in[6]) w = onnx_binary(im, "sub", w, graph_cast(im->g, in[6], DLC_I32));
     const graph_id sums = graph_cast(im->g, onnx_binary(im, "matmul", x, w), DLC_F32);
     const graph_id factor =
-        onnx_binary(im, "mul", graph_cast(im->g, in[2], DLC_F32), graph_cast(im->g, in[3], DLC_F32));
-    const graph_setting s[] = {graph_set_integer("dtype", dtype)};
-    onnx_give(im, 0,
-              onnx_emit(im, "quantize_linear", 3,
-                        (graph_id[]){onnx_binary(im, "mul", sums, factor), graph_cast(im->g, in[4], DLC_F32), in[7]}, 1,
-                        s));
+        onnx_binary(im, "mul", graph_cast(im->g, of_rows(im, in[2], x), DLC_F32), graph_cast(im->g, in[3], DLC_F32));
+    const graph_id scaled = onnx_binary(im, "mul", sums, factor);
+    const graph_setting s[] = {graph_set_integer("dtype", dtype),
+                               graph_set_integer("axis", scaled_axis(im, in[4], graph_shape_of(im->g, scaled)))};
+    onnx_give(
+        im, 0,
+        onnx_emit(im, "quantize_linear", 3, (graph_id[]){scaled, graph_cast(im->g, in[4], DLC_F32), in[7]}, 2, s));
 }
 
 /* ---- detection ------------------------------------------------------------------------------------------------------- */

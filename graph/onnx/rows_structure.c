@@ -1,5 +1,5 @@
 /* Rows of operators that move elements: shapes, slices, joins, padding. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/control.h"
 
 static tir_expr number(const onnx_import *im, int64_t value) {
     return tir_index(im->g->pool, value);
@@ -240,6 +240,23 @@ static const int64_t *pads_of(onnx_import *im, int *count) {
     return onnx_operand_integers(im, 1, count);
 }
 
+/* x without the elements that negative pads remove; these pads become 0. */
+static graph_id cropped(onnx_import *im, graph_id x, int64_t *low, int64_t *high) {
+    const graph_shape shape = *graph_shape_of(im->g, x);
+    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
+    bool same = true;
+    for (int d = 0; d < shape.rank; d++) {
+        if (low[d] < INT32_MIN || high[d] < INT32_MIN)
+            onnx_fail(im, DLC_PARSE_ERROR, "pads of axis %d are too small", d);
+        same &= low[d] >= 0 && high[d] >= 0;
+        start[d] = number(im, low[d] < 0 ? -low[d] : 0);
+        stop[d] = high[d] < 0 ? tir_add(im->g->pool, shape.dim[d], number(im, high[d])) : shape.dim[d];
+        low[d] = low[d] < 0 ? 0 : low[d], high[d] = high[d] < 0 ? 0 : high[d];
+    }
+    return same ? x : graph_slice(im->g, x, start, stop, NULL);
+}
+
+/* Where both is asked of an axis, elements are removed before others are repeated, as ONNX Runtime does; the standard does not say. */
 static void import_pad(onnx_import *im) {
     const int rank = onnx_operand_rank(im, 0);
     const int mode = onnx_choice(im, "mode", "constant edge reflect wrap", "constant");
@@ -247,12 +264,13 @@ static void import_pad(onnx_import *im) {
     int count, axis_count = rank;
     const int64_t *pads = pads_of(im, &count),
                   *axes = onnx_has(im, 3) ? onnx_operand_integers(im, 3, &axis_count) : NULL;
-    const graph_id x = onnx_operand(im, 0);
+    graph_id x = onnx_operand(im, 0);
     if (count != 2 * axis_count) onnx_fail(im, DLC_PARSE_ERROR, "%d pads for %d axes", count, axis_count);
     axes = onnx_axis_list(im, axes, axis_count, rank);
     for (int i = 0; i < axis_count; i++) low[axes[i]] = pads[i], high[axes[i]] = pads[axis_count + i];
     if (mode) {
         onnx_ignore(im, "value");
+        if (mode > 1) x = cropped(im, x, low, high);
         onnx_give(im, 0,
                   ONNX_WITH(im, "pad_repeat", x, graph_set_list("low", rank, low), graph_set_list("high", rank, high),
                             graph_set_integer("mode", mode - 1)));
@@ -272,10 +290,9 @@ static void import_constant_of_shape(onnx_import *im) {
     if (rank > DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", rank);
     graph_id value = graph_scalar(im->g, DLC_F32, 0);
     if (a) {
-        const onnx_known *known = onnx_known_of_tensor(im, a->t);
-        if (!known || known->count != 1)
-            onnx_fail(im, DLC_UNSUPPORTED, "its value is no single number of a known type");
-        value = graph_reshape(im->g, onnx_make_known(im, known), 0, NULL);
+        if (onnx_count(a->t->dims.count, a->t->dims.data, INT64_MAX) != 1)
+            onnx_fail(im, DLC_UNSUPPORTED, "its value is no single number");
+        value = graph_reshape(im->g, onnx_make_constant(im, im->g, a->t), 0, NULL);
     }
     onnx_give(im, 0, graph_broadcast_to(im->g, value, rank, dims));
 }
@@ -298,7 +315,8 @@ static tir_expr count_of_sizes(onnx_import *im, double step) {
                    number(im, 0));
 }
 
-/* start + i * delta; the number of elements must be known. A step that is omitted, as com.microsoft's may be, is 1. */
+/* start + i * delta; the number of elements must be known. A step that is omitted, as com.microsoft's may be, is 1. Floats of 16 bits are computed in
+ * stash_type and rounded once. */
 static void import_range(onnx_import *im) {
     const onnx_known *start = onnx_operand_asked(im, 0), *limit = onnx_operand_asked(im, 1),
                      *delta = onnx_operand_asked(im, 2);
@@ -311,9 +329,12 @@ static void import_range(onnx_import *im) {
         count = count_of_numbers(im, step);
     else
         count = count_of_sizes(im, step);
-    graph_id place = graph_iota(im->g, start->dtype, 1, &count, 0);
-    if (stepped) place = onnx_binary(im, "mul", place, onnx_operand(im, 2));
-    onnx_give(im, 0, onnx_binary(im, "add", onnx_operand(im, 0), place));
+    const dlc_dtype stash = onnx_dtype_attribute(im, "stash_type", DLC_F32),
+                    wide = lib_dtype_is_narrow_float(start->dtype) ? stash : start->dtype;
+    graph_id place = graph_iota(im->g, wide, 1, &count, 0);
+    if (stepped) place = onnx_binary(im, "mul", place, graph_cast(im->g, onnx_operand(im, 2), wide));
+    place = onnx_binary(im, "add", graph_cast(im->g, onnx_operand(im, 0), wide), place);
+    onnx_give(im, 0, graph_cast(im->g, place, start->dtype));
 }
 
 static void import_eye_like(onnx_import *im) {

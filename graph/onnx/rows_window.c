@@ -269,39 +269,67 @@ static void drop_same(onnx_import *im, resizing *r, const graph_shape *x) {
     r->count = kept;
 }
 
-/* Gives the resized operand. all: also axes whose size does not change are resampled. */
-static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates, int rounding, graph_id roi, bool all,
-                        int settings, const graph_setting *more) {
-    const graph_shape x = onnx_operand_shape(im, 0);
+typedef struct sampling {
+    int mode, coordinates, rounding;
+    /* 0: none */
+    graph_id roi;
+    int count;
+    const graph_setting *more;
+} sampling;
+
+/* Interpolated integers, truncated. Their weights have the sum 1 but for rounding: a number that is less than 2^-12 from the next integer is that, so that
+ * an image of one colour keeps it. */
+static graph_id truncated(onnx_import *im, graph_id y, dlc_dtype dtype) {
+    const graph_id more = graph_mul_number(im->g, graph_sign(im->g, y), 0x1p-12);
+    return graph_cast(im->g, graph_add(im->g, y, more), dtype);
+}
+
+/* x resized along at least one axis. */
+static graph_id resized(onnx_import *im, graph_id x, const resizing *r, const sampling *by) {
     graph_setting s[12];
     int n = 0;
-    if (!all) drop_same(im, r, &x);
-    if (r->count == 0) {
-        onnx_give_operand(im, 0, 0);
-        return;
-    }
     const int64_t count = r->count;
     const graph_id scale = r->scales ? graph_literal(im->g, DLC_F32, 1, &count, r->scale) : 0;
     s[n++] = graph_set_dims("shape", r->count, r->shape);
-    s[n++] = graph_set_integer("mode", mode);
+    s[n++] = graph_set_integer("mode", by->mode);
     s[n++] = graph_set_list("axes", r->count, r->axes);
-    s[n++] = graph_set_integer("coordinates", coordinates);
-    s[n++] = graph_set_integer("rounding", rounding);
-    for (int i = 0; i < settings; i++) s[n++] = more[i];
-    const graph_id operand = onnx_operand(im, 0);
-    const dlc_dtype dtype = graph_shape_of(im->g, operand)->dtype;
-    const bool wide = mode != 0 && !lib_dtype_is_float(dtype);
-    graph_id y = onnx_emit(im, "resize", 3,
-                           (graph_id[]){wide ? graph_cast(im->g, operand, DLC_F32) : operand, scale, roi}, n, s);
-    onnx_give(im, 0, wide ? graph_cast(im->g, y, dtype) : y);
+    s[n++] = graph_set_integer("coordinates", by->coordinates);
+    s[n++] = graph_set_integer("rounding", by->rounding);
+    for (int i = 0; i < by->count; i++) s[n++] = by->more[i];
+    const dlc_dtype dtype = graph_shape_of(im->g, x)->dtype;
+    const bool whole = by->mode != 0 && !lib_dtype_is_float(dtype);
+    if (whole) x = graph_cast(im->g, x, lib_dtypes[dtype].bits == 8 ? DLC_F32 : DLC_F64);
+    const graph_id y = onnx_emit(im, "resize", 3, (graph_id[]){x, scale, by->roi}, n, s);
+    return whole ? truncated(im, y, dtype) : graph_cast(im->g, y, dtype);
 }
 
-/* Upsample, and Resize of version 10: sizes from scales, asymmetric coordinates; when enlarging, the nearest element below. */
+/* Gives the resized operand. all: also axes whose size does not change are resampled. */
+static void give_resize(onnx_import *im, resizing *r, const sampling *by, bool all) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    if (!all) drop_same(im, r, &x);
+    if (r->count == 0)
+        onnx_give_operand(im, 0, 0);
+    else
+        onnx_give(im, 0, resized(im, onnx_operand(im, 0), r, by));
+}
+
+/* Moves the axes that shrink to another list. */
+static void split_shrinking(resizing *r, resizing *shrinking) {
+    int kept = 0;
+    for (int i = 0; i < r->count; i++) {
+        resizing *to = r->scale[i] < 1 ? shrinking : r;
+        const int at = to == r ? kept++ : to->count++;
+        to->axes[at] = r->axes[i], to->shape[at] = r->shape[i], to->scale[at] = r->scale[i];
+    }
+    r->count = kept;
+}
+
+/* Upsample, and Resize of version 10: sizes from scales, asymmetric coordinates. The nearest element is that below along axes that grow, and since
+ * version 10 that above along axes that shrink. */
 static void import_upsample(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     resizing r = {.count = x.rank};
     const int mode = onnx_choice(im, "mode", "nearest linear bilinear", "nearest");
-    bool shrinks = false;
     int count;
     for (int d = 0; d < x.rank; d++) r.axes[d] = d;
     if (im->opset >= 9)
@@ -318,9 +346,20 @@ static void import_upsample(onnx_import *im) {
         }
         take_scales(im, &r, &x, &known);
     }
-    for (int d = 0; d < x.rank; d++) shrinks |= r.scale[d] < 1;
-    give_resize(im, &r, mode ? 1 : 0, 4 /* asymmetric */, shrinks && im->opset >= 10 ? 3 /* ceil */ : 2 /* floor */, 0,
-                false, 0, NULL);
+    resizing shrinking = {.scales = true};
+    drop_same(im, &r, &x);
+    if (im->opset >= 10 && !mode) split_shrinking(&r, &shrinking);
+    if (!r.count && !shrinking.count) {
+        onnx_give_operand(im, 0, 0);
+        return;
+    }
+    graph_id y = onnx_operand(im, 0);
+    const int asymmetric = 4, floor = 2, ceil = 3;
+    if (shrinking.count)
+        y = resized(im, y, &shrinking, &(sampling){.mode = 0, .coordinates = asymmetric, .rounding = ceil});
+    if (r.count)
+        y = resized(im, y, &r, &(sampling){.mode = mode ? 1 : 0, .coordinates = asymmetric, .rounding = floor});
+    onnx_give(im, 0, y);
 }
 
 /* Numbers of words of coordinate_transformation_mode, the same as in libdlc's operator. */
@@ -376,7 +415,8 @@ static void import_resize(onnx_import *im) {
                                   graph_set_bool("antialias", onnx_int(im, "antialias", 0) != 0),
                                   graph_set_float("extrapolation", onnx_float(im, "extrapolation_value", 0)),
                                   graph_set_integer("aspect", aspect)};
-    give_resize(im, &r, mode, place, rounding, roi, crop || aspect || shifts, 5, more);
+    const sampling by = {mode, place, rounding, roi, 5, more};
+    give_resize(im, &r, &by, crop || aspect || shifts);
 }
 
 const onnx_row onnx_rows_window[] = {

@@ -80,7 +80,7 @@ static void read_tensor(const char *text, text_tensor *t) {
 typedef struct corner {
     const char *about;
     int opset;
-    /* Lines as of add_node (values.h), then initializers, "=" and a tensor. NULL-terminated */
+    /* Lines as of add_node (values.h), functions of domain loc (function_of), initializers: "=" and a tensor. NULL-terminated */
     const char *model[LINES + 1];
     /* A run's inputs, then "-> ", its results; a tensor without numbers is zeros. */
     struct {
@@ -96,14 +96,47 @@ static void add_input(message *g, const text_tensor *t) {
     add_message(g, 11, port_of(t->name, t->type->number, dims));
 }
 
+static message own_opset(void) {
+    message opset = {0};
+    add_text(&opset, 1, "loc"), add_int(&opset, 2, 1);
+    return opset;
+}
+
+static void add_names(message *m, unsigned field, char *names) {
+    for (char *word; (word = strtok_r(names, ",", &names));) add_text(m, field, word);
+}
+
+/* "@NAME OPERAND,... RESULT,...", then its nodes, each after a "+". */
+static message function_of(const char *const *line, int opset) {
+    message f = {0}, standard = {0};
+    char text[128], *rest = text + 1;
+    snprintf(text, sizeof text, "%s", *line);
+    add_text(&f, 1, strtok_r(rest, " ", &rest));
+    add_names(&f, 4, strtok_r(rest, " ", &rest));
+    add_names(&f, 5, rest);
+    for (line++; *line && **line == '+'; line++) {
+        message node = {0};
+        add_node(&node, *line + 1);
+        node.data[0] = 7 << 3 | 2; /* field 1 of a graph, 7 of a function */
+        add_bytes(&f, node.data, node.size);
+        free(node.data);
+    }
+    add_int(&standard, 2, opset);
+    add_message(&f, 9, standard), add_message(&f, 9, own_opset());
+    add_text(&f, 10, "loc");
+    return f;
+}
+
 static message corner_model(const corner *c) {
     message m = {0}, g = started(), opset = {0};
     text_tensor t;
     for (int i = 0; c->model[i]; i++) {
-        if (*c->model[i] != '=') {
+        if (*c->model[i] == '@') {
+            add_message(&m, 25, function_of(c->model + i, c->opset));
+        } else if (*c->model[i] != '=' && *c->model[i] != '+') {
             add_node(&g, c->model[i]);
-            continue;
         }
+        if (*c->model[i] != '=') continue;
         read_tensor(c->model[i] + 1, &t);
         message w = tensor_of(t.name, t.type->number, t.rank, t.shape);
         add_data(&w, 9, t.data.bytes, (size_t)t.count * t.type->dl.bits / 8);
@@ -121,6 +154,7 @@ static message corner_model(const corner *c) {
     add_message(&m, 7, g);
     add_int(&opset, 2, c->opset);
     add_message(&m, 8, opset);
+    add_message(&m, 8, own_opset());
     return m;
 }
 
@@ -137,7 +171,8 @@ static void expect(const corner *c, int run, const char *text, const DLTensor *g
     }
     for (int64_t i = 0; i < t.count; i++) {
         const double is = element(got->dtype, (const char *)got->data + got->byte_offset, i), wanted = t.number[i];
-        if (!(is == wanted || (isnan(is) && isnan(wanted)) || fabs(is - wanted) <= 2e-6 * fabs(wanted)))
+        if (!(is == wanted || (isnan(is) && isnan(wanted)) ||
+              (isfinite(is) && fabs(is - wanted) <= 2e-6 * fabs(wanted))))
             fail_msg("%s, run %d: element %lld of %s is %.9g, expected %.9g", c->about, run, (long long)i, t.name, is,
                      wanted);
     }
@@ -334,12 +369,189 @@ static void test_float_sizes(void **state) {
     CHECK_CORNERS(corners);
 }
 
+/* ---- quantisation ------------------------------------------------------------------------------------------------------- */
+
+static void test_quantize(void **state) {
+    static const corner corners[] = {
+        {"f8e4m3fn that is not saturated",
+         19,
+         {"Cast z zero | to=i:17", "QuantizeLinear q x s z | saturate=i:0", "Cast y q | to=i:1", "=s f32 : 2",
+          "=zero f32 : 0", NULL},
+         {{{"x f32 6 : 2 896 1e6 -1e6 inf nan", "-> y f32 6 : 1 448 nan nan nan nan"}}},
+         0},
+        {"f8e5m2 that is not saturated, by rows",
+         19,
+         {"Cast z zero | to=i:19", "QuantizeLinear q x s z | saturate=i:0 axis=i:0", "Cast y q | to=i:1",
+          "=s f32 2 : 1 4", "=zero f32 2 : 0 0", NULL},
+         {{{"x f32 2 2 : 1e6 3 1e5 4", "-> y f32 2 2 : inf 3 24576 1"}}},
+         0},
+        {"f8e5m2 that is saturated",
+         19,
+         {"Cast z zero | to=i:19", "QuantizeLinear q x s z", "Cast y q | to=i:1", "=s f32 : 1", "=zero f32 : 0", NULL},
+         {{{"x f32 2 : 1e6 -inf", "-> y f32 2 : 57344 -57344"}}},
+         0},
+        {"x of f16 and a scale of f32", /* 50.505 steps; with the scale as f16 50.499 */
+         23,
+         {"Cast h x | to=i:10", "QuantizeLinear y h s z", "=s f32 : 0.7128", "=z i8 : 0", NULL},
+         {{{"x f32 2 : 36 -36", "-> y i8 2 : 51 -51"}}},
+         0},
+        {"output_dtype 0 is the default",
+         21,
+         {"QuantizeLinear y x s | output_dtype=i:0", "=s f32 : 0.5", NULL},
+         {{{"x f32 3 : 1 2.25 1e3", "-> y u8 3 : 2 4 255"}}},
+         0},
+        {"output_dtype 0 is the default, back",
+         23,
+         {"DequantizeLinear y x s | output_dtype=i:0", "=s f32 : 0.5", NULL},
+         {{{"x i8 2 : 3 -4", "-> y f32 2 : 1.5 -2"}}},
+         0},
+        {"a product with scales of rows", /* [[1-1, 2-1]] * 0.5, [[3-2, 4-2]] * 2, by [[1, 0], [0, 1]] */
+         21,
+         {"QLinearMatMul y x xs xz w ws wz ys yz", "=xs f32 2 : 0.5 2", "=xz u8 2 : 1 2", "=w u8 2 2 : 2 0 0 2",
+          "=ws f32 : 1", "=wz u8 : 0", "=ys f32 : 0.5", "=yz u8 : 1", NULL},
+         {{{"x u8 2 2 : 1 2 3 4", "-> y u8 2 2 : 1 3 9 17"}}},
+         0},
+        {"results of a product with scales of rows",
+         21,
+         {"QLinearMatMul y x xs xz w ws wz ys yz", "=xs f32 : 1", "=xz u8 : 0", "=w u8 2 2 : 1 0 0 1", "=ws f32 : 1",
+          "=wz u8 : 0", "=ys f32 2 : 1 4", "=yz u8 2 : 0 100", NULL},
+         {{{"x u8 2 2 : 1 2 16 32", "-> y u8 2 2 : 1 2 104 108"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+/* ---- norms -------------------------------------------------------------------------------------------------------------- */
+
+#define NORMED "-> y f32 1 2 2 : "
+#define X_OF_NORM \
+    "x f32 1 2 2 : 1 3 3 1" /* normalised over both axes to -1 1 1 -1, and by the root mean square sqrt(5) */
+static void test_norms(void **state) {
+    static const corner corners[] = {
+        {"a scale of [1, n] with a bias of [n]",
+         17,
+         {"LayerNormalization y x s b | axis=i:1 epsilon=f:0", "=s f32 1 2 : 2 3", "=b f32 2 : 10 20", NULL},
+         {{{X_OF_NORM, NORMED "8 23 12 17"}}},
+         0},
+        {"a scale of all with a bias of [1]",
+         17,
+         {"LayerNormalization y x s b | axis=i:1 epsilon=f:0", "=s f32 2 2 : 1 2 3 4", "=b f32 1 : 10", NULL},
+         {{{X_OF_NORM, NORMED "9 12 13 6"}}},
+         0},
+        {"a scale of [m, 1] without bias",
+         17,
+         {"LayerNormalization y x s | axis=i:1 epsilon=f:0", "=s f32 2 1 : 2 3", NULL},
+         {{{X_OF_NORM, NORMED "-2 2 3 -3"}}},
+         0},
+        {"a scale of more axes than are normalised",
+         17,
+         {"LayerNormalization y x s | axis=i:2 epsilon=f:0", "=s f32 1 2 1 : 2 3", NULL},
+         {{{X_OF_NORM, NORMED "-2 2 3 -3"}}},
+         0},
+        {"a root mean square with a scale of [1]",
+         23,
+         {"RMSNormalization y x s | axis=i:1 epsilon=f:0", "=s f32 1 : 2.2360680", NULL},
+         {{{X_OF_NORM, NORMED "1 3 3 1"}}},
+         0},
+        {"a root mean square with a scale of [m, 1]",
+         23,
+         {"RMSNormalization y x s | axis=i:1 epsilon=f:0", "=s f32 2 1 : 2.2360680 4.4721360", NULL},
+         {{{X_OF_NORM, NORMED "1 3 6 2"}}},
+         0},
+        {"a batch norm of version 9 with five results is training",
+         9,
+         {"BatchNormalization y,mean,var,sm,sv x s b m v | epsilon=f:0", "=s f32 1 : 1", "=b f32 1 : 0", "=m f32 1 : 0",
+          "=v f32 1 : 9", NULL},
+         {{{"x f32 2 1 2 : 1 3 3 1", "-> y f32 2 1 2 : -1 1 1 -1", "-> mean f32 1 : 0.2", "-> var f32 1 : 8.2"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+/* ---- other operators ---------------------------------------------------------------------------------------------------- */
+
+static void test_others(void **state) {
+    static const corner corners[] = {
+        {"Resize 10: the nearest element by axis",
+         10,
+         {"Resize y x s", "=s f32 2 : 0.6 2", NULL},
+         /* rows: ceil(i / 0.6) = 0 2 4; columns: floor(i / 2) */
+         {{{"x f32 5 2 : 1 2 3 4 5 6 7 8 9 10", "-> y f32 3 4 : 1 1 2 2 5 5 6 6 9 9 10 10"}}},
+         0},
+        {"OneHot: a depth that indices of i8 do not hold",
+         21,
+         {"OneHot h i d v", "ArgMax y h | axis=i:-1 keepdims=i:0", "=d i64 : 200", "=v i64 2 : 0 1", NULL},
+         {{{"i i8 4 : 0 100 -1 -100", "-> y i64 4 : 0 100 199 100"}}},
+         0},
+        {"Pow: integer exponents are not rounded",
+         15,
+         {"Pow y x e", NULL},
+         {{{"x f32 3 : -1 -1 2", "e i64 3 : 16777217 16777216 -2", "-> y f32 3 : -1 1 0.25"}}},
+         0},
+        {"Pow: a large integer exponent that is constant",
+         15,
+         {"Pow y x e", "=e i32 : 16777217", NULL},
+         {{{"x f32 2 : -1 1", "-> y f32 2 : -1 1"}}},
+         0},
+        {"Range of f16 by f32",
+         27,
+         {"Cast s x | to=i:10", "Cast l n | to=i:10", "Cast d x | to=i:10", "Range r s l d | stash_type=i:1",
+          "Cast y r | to=i:1", NULL},
+         {{{"x f32 : 1.5", "n f32 : 6.5", "-> y f32 4 : 1.5 3 4.5 6"}}},
+         0},
+        {"ConstantOfShape of f16",
+         21,
+         {"Shape s x", "ConstantOfShape h s | value=h:15872", "Cast y h | to=i:1", NULL},
+         {{{"x f32 2 : 0 0", "-> y f32 2 : 1.5 1.5"}}},
+         0},
+        {"Pad: elements are removed before the others wrap around",
+         21,
+         {"Pad y x p | mode=s:wrap", "=p i64 2 : 3 -2", NULL},
+         {{{"x f32 5 : 1 2 3 4 5", "-> y f32 6 : 1 2 3 1 2 3"}}},
+         0},
+        {"Resize: an image of one colour keeps it",
+         13,
+         {"Resize y x - s | mode=s:linear", "=s f32 2 : 2 1.5", NULL},
+         {{{"x u8 2 2 : 158 158 158 158", "-> y u8 4 3 : 158 158 158 158 158 158 158 158 158 158 158 158"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
+/* ---- functions ---------------------------------------------------------------------------------------------------------- */
+
+#define CLIP "@Clipped x,lo,hi y", "+Clip y x lo hi"
+static void test_omitted(void **state) {
+    static const corner corners[] = {
+        {"a call without the last operand",
+         18,
+         {CLIP, "loc.Clipped y x l", "=l f32 : -1", NULL},
+         {{{"x f32 3 : -2 0 2", "-> y f32 3 : -1 0 2"}}},
+         0},
+        {"a call without an operand in between",
+         18,
+         {CLIP, "loc.Clipped y x - l", "=l f32 : 1", NULL},
+         {{{"x f32 3 : -2 0 2", "-> y f32 3 : -2 0 1"}}},
+         0},
+        {"a call in a function that passes on what it was not given",
+         18,
+         {CLIP, "@Outer x,lo,hi y,l,h", "+loc.Clipped y x hi lo", "+OptionalHasElement l lo",
+          "+OptionalHasElement h hi", "loc.Outer y,l,h x - bound", "=bound f32 : -1", NULL},
+         {{{"x f32 3 : -2 0 2", "-> y f32 3 : -1 0 2", "-> l bool : 0", "-> h bool : 1"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_narrow_sizes),
-        cmocka_unit_test(test_float_sizes),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_slices),   cmocka_unit_test(test_narrow_sizes),
+        cmocka_unit_test(test_float_sizes), cmocka_unit_test(test_quantize), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_others),      cmocka_unit_test(test_omitted),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -44,14 +44,19 @@ static inline void add_port(message *g, unsigned field, const char *name, const 
     add_message(g, field, v);
 }
 
-/* NAME=i:NUMBER, f:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas */
+/* NAME=i:NUMBER, f:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas, or h:BITS, a tensor of one f16 */
 static inline void add_attribute(message *node, char *text) {
     message a = {0};
     char *kind = strchr(text, '=') + 1, *value = strchr(kind, ':') + 1, *rest = value;
     kind[-1] = value[-1] = 0;
     const bool list = kind[1] == 's';
     add_text(&a, 1, text);
-    add_int(&a, 20, *kind == 'i' ? (list ? 7 : 2) : *kind == 'f' ? (list ? 6 : 1) : list ? 8 : 3);
+    add_int(&a, 20, *kind == 'h' ? 4 : *kind == 'i' ? (list ? 7 : 2) : *kind == 'f' ? (list ? 6 : 1) : list ? 8 : 3);
+    if (*kind == 'h') {
+        message t = tensor_of(NULL, 10, 1, (int64_t[]){1});
+        add_int(&t, 5, atoll(value));
+        add_message(&a, 5, t);
+    }
     if (*kind == 'i' && !list) add_int(&a, 3, atoll(value));
     if (*kind == 'f' && !list) add_float(&a, 2, (float)atof(value));
     if (*kind == 's' && !list) add_text(&a, 4, value);
