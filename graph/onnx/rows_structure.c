@@ -157,21 +157,39 @@ static void import_split(onnx_import *im) {
 
 /* ---- slices --------------------------------------------------------------------------------------------------------- */
 
-/* An index of Slice as a position in low..n, n being after the last element: negative ones count from the end, and all are clamped. If the sign
- * depends on sizes, it is assumed: a difference of sizes is a position, a negated size counts from the end. */
+/* Does the expression have symbols that the shapes of the inputs do not give, such as counts? */
+static bool is_counted(const onnx_import *im, tir_expr e) {
+    const graph *g = graph_outermost(im->g);
+    for (uint32_t s = 0; s < g->symbols.count; s++)
+        if (tir_uses(g->pool, e, g->symbols.data[s].var) && !graph_is_input_size(g, g->symbols.data[s].var))
+            return true;
+    return false;
+}
+
+/* Is the index, which is no number, negative? If that depends on sizes, it is assumed: a difference of sizes is a position, a negated size counts from
+ * the end. */
+static bool is_negative(onnx_import *im, tir_expr index) {
+    if (tir_range(im->g->pool, index).high <= 0) return onnx_assume(im, index, TIR_UNBOUNDED_LOW, -1);
+    return !onnx_assume(im, index, 0, TIR_UNBOUNDED_HIGH);
+}
+
+/* An index of Slice as a position in low..n, n being after the last element: negative ones count from the end, and all are clamped. */
 static tir_expr position(onnx_import *im, tir_expr index, tir_expr n, int64_t low) {
-    tir_pool *pool = im->g->pool;
+    tir_pool *p = im->g->pool;
+    const tir_expr zero = number(im, 0), one = number(im, 1), least = number(im, low);
     int64_t value;
-    bool negative;
-    if (tir_is_const(pool, index, &value)) {
-        if (value >= INT64_C(1) << 40) return n;
-        if (value <= -(INT64_C(1) << 40)) return number(im, low);
-        negative = value < 0;
-    } else if (tir_range(pool, index).high <= 0)
-        negative = onnx_assume(im, index, TIR_UNBOUNDED_LOW, -1);
-    else
-        negative = !onnx_assume(im, index, 0, TIR_UNBOUNDED_HIGH);
-    return negative ? tir_max(pool, tir_add(pool, n, index), number(im, low)) : tir_min(pool, index, n);
+    const bool constant = tir_is_const(p, index, &value);
+    if (constant && value >= INT64_C(1) << 40) return n;
+    if (constant && value <= -(INT64_C(1) << 40)) return least;
+    const tir_interval range = tir_range(p, index);
+    if (range.low < 0 && range.high >= 0 && is_counted(im, index)) { /* no import can know its sign */
+        const tir_expr from_end = tir_max(p, tir_add(p, n, tir_min(p, index, zero)), least),
+                       is_from_end = tir_min(p, tir_max(p, tir_sub(p, zero, index), zero), one);
+        return tir_add(p, tir_mul(p, is_from_end, from_end),
+                       tir_mul(p, tir_sub(p, one, is_from_end), tir_min(p, tir_max(p, index, zero), n)));
+    }
+    const bool negative = constant ? value < 0 : is_negative(im, index);
+    return negative ? tir_max(p, tir_add(p, n, index), least) : tir_min(p, index, n);
 }
 
 typedef struct slice {

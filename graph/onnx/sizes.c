@@ -194,9 +194,10 @@ bool onnx_assume(onnx_import *im, tir_expr index, int64_t low, int64_t high) {
     lib_text text;
     lib_text_init(&text, im->g->arena);
     tir_describe_expr(&text, p, index);
-    graph_require_equal(im->g, within, index, "node %zu (%s): it is imported for sizes for which %s lies in %lld..%lld",
-                        im->node_index, onnx_shown(im->g->arena, im->node->operator), text.data, (long long)low,
-                        (long long)high);
+    if (range.low < low) lib_text_format(&text, " >= %lld", (long long)low);
+    if (range.high > high) lib_text_format(&text, "%s <= %lld", range.low < low ? " and" : "", (long long)high);
+    graph_require_equal(im->g, within, index, "node %zu (%s) is imported for sizes where %s", im->node_index,
+                        onnx_shown(im->g->arena, im->node->operator), text.data);
     return true;
 }
 
