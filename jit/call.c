@@ -67,19 +67,16 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
     const bool plain = multiply_dimensions(tensor, &count, &compact);
     char *first = lib_tensor_data(tensor);
     const bool packed = tensor->dtype.bits < 8;
-    if (packed && !compact && !lib_tensor_is_compact(tensor))
+    if (!compact && !lib_tensor_is_addressable(tensor))
         return refuse(c, slot, error, " has strides, expected a compact tensor: its elements are %d bits",
                       tensor->dtype.bits);
     int64_t alignment = size;
     if (jit_is_on_device(c->program->context, tensor)) alignment = c->program->context->target->runtime->alignment;
     c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)((alignment > size ? alignment : size) - 1)) == 0;
-    if (plain && packed) {
-        c->extents[slot] = (jit_extent){first, first + count / 2 + count % 2};
-    } else if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
+    if (plain && compact && !packed && !__builtin_mul_overflow(count, size, &count))
         c->extents[slot] = (jit_extent){first, first + count};
-    } else {
+    else
         LIB_TRY(measure_strided(c, slot, tensor, &count, error));
-    }
     if (count && !tensor->data) return refuse(c, slot, error, " has no data");
     return DLC_OK;
 }

@@ -369,6 +369,10 @@ static void check_tensor(lib_arena *arena, const DLTensor *tensor, const char *n
         lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor \"%.200s\": rank %d or its shape is not possible", name,
                   tensor->ndim);
     if (count && !tensor->data) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor \"%.200s\": data is NULL", name);
+    if (!lib_tensor_is_addressable(tensor))
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+                  "tensor \"%.200s\" has strides, expected a compact tensor: its elements are %d bits", name,
+                  tensor->dtype.bits);
 }
 
 static int by_text(const void *a, const void *b) {

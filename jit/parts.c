@@ -103,7 +103,7 @@ static dlc_status check_tensor(const dlc_context *context, const DLTensor *dl, c
         return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: a dimension is negative, or the size in bytes overflows",
                         call);
     if (count && !dl->data) return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: the tensor has no data", call);
-    if (lib_dtype_is_packed(dtype) && !lib_tensor_is_compact(dl))
+    if (!lib_tensor_is_addressable(dl))
         return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: a tensor of %s has strides, expected a compact one", call,
                         lib_dtypes[dtype].name);
     if (dl->device.device_type != kDLCPU && !jit_is_on_device(context, dl))

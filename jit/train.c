@@ -141,7 +141,7 @@ bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int
     bool same =
         tensor->ndim == rank && tensor->device.device_type == kDLCPU && memcmp(&tensor->dtype, &type, sizeof type) == 0;
     for (int d = 0; same && d < rank; d++) same = tensor->shape && tensor->shape[d] == shape[d];
-    return same;
+    return same && lib_tensor_is_addressable(tensor) && (tensor->data || !lib_tensor_bytes(tensor));
 }
 
 static void check_initial(dlc_trainer *trainer, const state_request *r, const dlc_parameter_options *options) {
@@ -159,8 +159,11 @@ static void check_initial(dlc_trainer *trainer, const state_request *r, const dl
                   dlc_dtype_name(r->dtype));
     const bool same = !tensor || jit_train_fits(tensor, r->dtype, r->rank, r->shape);
     if (!same)
-        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
-                  "%s: %s: options.tensor has another type or shape, or is not in host memory", r->call, r->name);
+        lib_raise(
+            trainer->arena.scope, DLC_INVALID_ARGUMENT,
+            "%s: %s: options.tensor has another type or shape, no data, or strides of elements below a byte, or is "
+            "not in host memory",
+            r->call, r->name);
 }
 
 /* The state's value in the graph of this pass. */

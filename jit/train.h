@@ -102,7 +102,7 @@ int jit_train_find_state(const dlc_trainer *trainer, const char *name); /* -1: n
 /* Raises if the name is taken. */
 train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const char *name, dlc_dtype dtype, int rank,
                                  const int64_t *shape);
-/* Is the tensor in host memory and of this type and shape? */
+/* Can a state of this type and shape be copied from the tensor: is it in host memory, with data? */
 bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape);
 /* Calls the host's function; raises its mistakes and its status. The loss is a rank-0 value, or poison where it may be left out. */
 dlc_value jit_train_build(dlc_training *training, dlc_training_function *build, void *user);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, MOST_BYTES = 16 /* of an element */ };
 static const char format[] = "libdlc trainer 1";
 
 /* ---- the beginning ---------------------------------------------------------------------------------------------------------------- */
@@ -18,13 +18,18 @@ static void fill(const train_state *state) {
     lib_tensor_count(tensor, &count);
     if (state->initial.tensor) {
         lib_tensor_copy(tensor, state->initial.tensor);
-    } else if (state->initial.scale == 0) {
-        memset(tensor->data, 0, lib_tensor_bytes(tensor));
-    } else {
-        const size_t size = lib_tensor_bytes(tensor) / (count ? (size_t)count : 1);
-        for (int64_t i = 0; i < count; i++)
-            lib_element_set_f64(state->dtype, (char *)tensor->data + (size_t)i * size, state->initial.scale);
+        return;
     }
+    memset(tensor->data, 0, lib_tensor_bytes(tensor));
+    if (state->initial.scale == 0) return;
+    const size_t size = lib_dtype_size(state->dtype);
+    char element[MOST_BYTES] = {0};
+    lib_element_set_f64(state->dtype, element, state->initial.scale);
+    for (int64_t i = 0; i < count; i++)
+        if (lib_dtype_is_packed(state->dtype))
+            lib_packed_set(state->dtype, tensor->data, (size_t)i, (uint8_t)element[0]);
+        else
+            memcpy((char *)tensor->data + (size_t)i * size, element, size);
 }
 
 /* Random values by a program of one output for each such tensor, all at once. */
@@ -195,10 +200,11 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_set: the trainer or the tensor is NULL");
     train_state *state = state_named(trainer, "dlc_trainer_set", name, &status);
     if (!state) return status;
-    if (!jit_train_fits(tensor, state->dtype, state->rank, state->shape) ||
-        (!tensor->data && lib_tensor_bytes(&state->tensor->dl_tensor))) {
+    if (!jit_train_fits(tensor, state->dtype, state->rank, state->shape)) {
         lib_fail(&error, DLC_INVALID_ARGUMENT,
-                 "dlc_trainer_set: %s: the tensor has another type or shape, no data, or is not in host memory", name);
+                 "dlc_trainer_set: %s: the tensor has another type or shape, no data, or strides of elements below a "
+                 "byte, or is not in host memory",
+                 name);
         return jit_fail(trainer->context, &error);
     }
     if (jit_is_on_device(trainer->context, &state->tensor->dl_tensor)) return replace_there(trainer, state, tensor);

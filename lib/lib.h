@@ -424,6 +424,8 @@ void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
 bool lib_strides_overlap(const DLTensor *tensor);
 bool lib_tensor_is_compact(
     const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
+/* Do its strides lead to whole bytes? Elements of less than a byte have none: such a tensor must be compact. */
+bool lib_tensor_is_addressable(const DLTensor *tensor);
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
 bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
 size_t lib_tensor_bytes(const DLTensor *tensor); /* of its elements; the count must not overflow */
@@ -433,7 +435,7 @@ bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **hi
 /* Owned compact tensor from the allocator, data aligned to `alignment`; its deleter frees everything. NULL when refused. */
 DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
                                          const int64_t *shape, size_t alignment);
-/* Copies between tensors of one dtype and shape, whatever their strides. They must not overlap. */
+/* Copies between addressable tensors of one dtype and shape, whatever their strides. They must not overlap. */
 void lib_tensor_copy(const DLTensor *to, const DLTensor *from);
 /* "f32[2,3]" */
 void lib_tensor_describe(lib_text *text, const DLTensor *tensor);

@@ -29,6 +29,10 @@ bool lib_tensor_is_compact(const DLTensor *tensor) {
     return true;
 }
 
+bool lib_tensor_is_addressable(const DLTensor *tensor) {
+    return tensor->dtype.bits >= 8 || lib_tensor_is_compact(tensor);
+}
+
 static int64_t element_size(const DLTensor *tensor) {
     return ((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
 }

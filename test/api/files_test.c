@@ -402,7 +402,11 @@ static void test_codes(void **state) {
     assert_memory_equal(m->dl_tensor.data, powers, 3);
     give(m), dlc_file_destroy(file);
 
-    const DLTensor *odd = &make_tensor(&bad, DLC_F4E2M1, numbers, 1, SHAPE(5))->dl;
+    const DLTensor *odd = &make_tensor(&bad, DLC_F4E2M1, numbers, 2, SHAPE(2, 2))->dl;
+    bad.dl.strides = (int64_t[]){1, 2}; /* half bytes have no addresses */
+    refused(dlc_file_write_safetensors(context, in_folder("odd"), 1, (const char *[]){"x"}, &odd, 0, NULL, NULL),
+            DLC_INVALID_ARGUMENT, "expected a compact tensor");
+    odd = &make_tensor(&bad, DLC_F4E2M1, numbers, 1, SHAPE(5))->dl;
     refused(dlc_file_write_safetensors(context, in_folder("odd"), 1, (const char *[]){"x"}, &odd, 0, NULL, NULL),
             DLC_UNSUPPORTED, "end within a byte");
     refused(dlc_file_write_npy(context, in_folder("odd"), odd), DLC_UNSUPPORTED, "f4e2m1");

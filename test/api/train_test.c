@@ -747,6 +747,46 @@ static void test_initial(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Elements of half a byte: all begin as the number, and tensors with strides are refused. */
+static dlc_status build_packed(void *given, dlc_training *t, dlc_value *loss) {
+    dlc_parameter_options o = DLC_PARAMETER_OPTIONS_INIT;
+    o.scale = 1, o.tensor = given;
+    dlc_value packed = dlc_training_carried(t, "packed", DLC_F4E2M1, 1, SHAPE(5), &o);
+    dlc_training_carry(t, "packed", packed);
+    *loss = dlc_reduce_sum(dlc_training_parameter(t, "w", DLC_F32, 1, SHAPE(3), NULL), 0, NULL);
+    return DLC_OK;
+}
+
+static void test_packed(void **state) {
+    (void)state;
+    counter c;
+    unsigned char codes[3] = {0x21, 0x43, 0x05};
+    tensor strided;
+    dlc_context *context = open_counted("interp", &c); /* whose memory is not zero */
+    dlc_trainer *trainer;
+    DLManagedTensorVersioned *copy;
+    make_tensor(&strided, DLC_F4E2M1, codes, 1, SHAPE(5));
+    for (int given = 0; given < 2; given++) {
+        OK(context, dlc_trainer_create(context, build_packed, given ? &strided.dl : NULL, NULL, &trainer));
+        OK(context, dlc_trainer_tensor(trainer, "packed", &copy));
+        const unsigned char *got = copy->dl_tensor.data;
+        CHECK(given ? memcmp(got, codes, 3) == 0 : got[0] == 0x22 && got[1] == 0x22 && got[2] == 0x02);
+        copy->deleter(copy);
+        strided.strides[0] = -1, strided.dl.strides = strided.strides;
+        CHECK(dlc_trainer_set(trainer, "packed", &strided.dl) == DLC_INVALID_ARGUMENT);
+        strided.dl.strides = NULL;
+        OK(context, dlc_trainer_set(trainer, "packed", &strided.dl));
+        dlc_trainer_destroy(trainer);
+    }
+    strided.dl.strides = strided.strides;
+    CHECK(dlc_trainer_create(context, build_packed, &strided.dl, NULL, &trainer) == DLC_INVALID_ARGUMENT);
+    CHECK(strstr(dlc_error_message(context), "options.tensor"));
+    strided.dl.strides = NULL, strided.dl.data = NULL;
+    CHECK(dlc_trainer_create(context, build_packed, &strided.dl, NULL, &trainer) == DLC_INVALID_ARGUMENT);
+    dlc_context_destroy(context);
+    CHECK(atomic_load(&c.blocks) == 0);
+}
+
 static void test_order(void **state) {
     (void)state;
     int64_t a[100], b[100], c[100];
@@ -968,6 +1008,7 @@ int main(void) {
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_initial),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_refused_memory),
