@@ -314,28 +314,37 @@ static void finish(jit_boundary *c, dlc_status status) {
     lib_release(&c->program->context->allocator, c->staged, (size_t)total * sizeof *c->staged, 16);
 }
 
-static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, const dlc_run_options *options,
-                                                           lib_error *error) {
+/* Finds or builds the plan; time that this takes is not part of the run's budget. */
+static dlc_status enter_plan(jit_boundary *c, jit_how *how, jit_plan **plan, unsigned *side, lib_error *error) {
+    const dlc_context *context = c->program->context;
+    const uint64_t from = how->deadline_ns ? context->clock_ns(context->clock_user) : 0;
+    LIB_TRY(jit_plans_enter(c->program, c->shapes, c->shape_count, JIT_TO_RUN, plan, side, error));
+    if (!how->deadline_ns) return DLC_OK;
+    const uint64_t taken = context->clock_ns(context->clock_user) - from;
+    if (__builtin_add_overflow(how->deadline_ns, taken, &how->deadline_ns)) how->deadline_ns = UINT64_MAX;
+    return DLC_OK;
+}
+
+static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, jit_how *how, lib_error *error) {
     dlc_program *program = c->program;
     unsigned side;
     jit_plan *plan;
     LIB_TRY(jit_check_inputs(c, error));
-    LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, JIT_TO_RUN, &plan, &side, error));
-    jit_how how = jit_how_of(program->context, options);
-    const bool plain = jit_is_plain(&how);
+    LIB_TRY(enter_plan(c, how, &plan, &side, error));
+    const bool plain = jit_is_plain(how);
     dlc_status status = check_outputs(c, plan, error);
     if (status == DLC_OK) status = stage_inputs(c, error);
     if (status == DLC_OK && program->context->target->runtime) {
-        status = jit_device_run(c, plan, options, error);
+        status = jit_device_run(c, plan, how, error);
     } else if (status == DLC_OK) {
         for (int o = 0; o < c->output_count && !plain; o++)
             if (!c->outputs[o].tensor)
-                jit_touch(c->output_data[o], 0, lib_tensor_bytes(&c->outputs[o].managed->dl_tensor), &how);
+                jit_touch(c->output_data[o], 0, lib_tensor_bytes(&c->outputs[o].managed->dl_tensor), how);
         status = fill_donated(c, plan, error);
         if (status == DLC_OK)
-            status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : &how, error);
+            status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : how, error);
     }
-    const bool recurs = status == DLC_OK && jit_plans_recur(program, plan, !how.deadline_ns);
+    const bool recurs = status == DLC_OK && jit_plans_recur(program, plan, !how->deadline_ns);
     jit_plans_leave(program, side);
     finish(c, status);
     if (recurs) jit_plans_promote(program, c->shapes, c->shape_count);
@@ -407,20 +416,19 @@ static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_e
     return usual;
 }
 
-dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+dlc_status jit_run(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count, lib_error *error) {
     char *data[FAST_TENSORS];
     jit_extent extents[FAST_TENSORS];
     bool direct[FAST_TENSORS];
     int64_t shapes[FAST_DIMENSIONS];
-    jit_boundary c = {.caller = "dlc_run",
+    jit_boundary c = {.caller = how->caller,
                       .program = program,
                       .inputs = inputs,
                       .outputs = outputs,
                       .input_count = input_count,
                       .output_count = output_count};
-    jit_how how = jit_how_of(program->context, options);
-    LIB_TRY(jit_event_new(program, "dlc_run", options, &c.event, error));
+    LIB_TRY(jit_event_new(program, how, &c.event, error));
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
     size_t heap = tensors * (sizeof(char *) + sizeof(jit_extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
@@ -434,23 +442,22 @@ dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const D
         c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
         bool complete =
             input_count == program->ordinary_inputs && output_count == program->output_count && inputs && outputs;
-        if (!complete || !run_quickly(&c, jit_is_plain(&how) ? NULL : &how, &status, error)) {
+        if (!complete || !run_quickly(&c, jit_is_plain(how) ? NULL : how, &status, error)) {
             c.shape_count = 0;
-            status = run_call(&c, options, error);
+            status = run_call(&c, how, error);
         }
         if (!fast) lib_release(&program->context->allocator, many, heap, 16);
     } else {
-        status = lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");
+        status = lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: the list of tensors", how->caller);
     }
-    jit_event_give(c.event, options, status);
+    jit_event_give(c.event, how, status);
     return status;
 }
 
-dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                           int input_count, dlc_output_slot *outputs, int output_count, lib_error *error) {
-    return program->segment_count
-               ? jit_segments_run(program, options, inputs, input_count, outputs, output_count, error)
-               : jit_run(program, options, inputs, input_count, outputs, output_count, error);
+dlc_status jit_run_program(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                           dlc_output_slot *outputs, int output_count, lib_error *error) {
+    return program->segment_count ? jit_segments_run(program, how, inputs, input_count, outputs, output_count, error)
+                                  : jit_run(program, how, inputs, input_count, outputs, output_count, error);
 }
 
 dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error) {
@@ -458,7 +465,7 @@ dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error) {
                     LIB_STACK_CALL >> 10, context->unknown_stack >> 10);
 }
 
-dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
+dlc_status jit_check_run_options(const dlc_context *context, const char *caller, const dlc_run_options *options,
                                  lib_error *error) {
     if (!options || (!options->stop_at && !options->budget_ms)) return DLC_OK;
     if (options->stop_at & ~(unsigned)(DLC_STOP_AT_NAN | DLC_STOP_AT_INFINITY))
@@ -467,29 +474,26 @@ dlc_status jit_check_run_options(const dlc_program *program, const char *caller,
     if (options->budget_ms < 0)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: options.budget_ms is %lld, expected 0 or more", caller,
                         (long long)options->budget_ms);
-    if (program->context->target->runtime)
+    if (context->target->runtime)
         return lib_fail(error, DLC_UNSUPPORTED, "%s: options.%s: kernels of target %s do not run in host memory",
-                        caller, options->stop_at ? "stop_at" : "budget_ms", program->context->target->name);
+                        caller, options->stop_at ? "stop_at" : "budget_ms", context->target->name);
     return DLC_OK;
 }
 
 dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count) {
     lib_error error;
+    jit_not_begun(options);
     if (!program || (options && options->struct_size != sizeof *options)) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_run: %s",
                  program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
-    if (options && options->begun) *options->begun = false;
     dlc_status status = jit_check_stack(program->context, &error);
-    if (status == DLC_OK) status = jit_check_run_options(program, "dlc_run", options, &error);
-    if (status == DLC_OK && program->tap) {
-        status = jit_tap_run(program, options, inputs, input_count, &error);
-        if (options && options->begun) *options->begun = false; /* that was the program of the taps */
-    }
-    if (status == DLC_OK)
-        status = jit_run_program(program, options, inputs, input_count, outputs, output_count, &error);
+    if (status == DLC_OK) status = jit_check_run_options(program->context, "dlc_run", options, &error);
+    jit_how how = jit_how_of(program->context, "dlc_run", options);
+    if (status == DLC_OK && program->tap) status = jit_tap_run(program, &how, inputs, input_count, &error);
+    if (status == DLC_OK) status = jit_run_program(program, &how, inputs, input_count, outputs, output_count, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 
@@ -570,13 +574,13 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const ti
                            int room, int64_t *shape, int *rank) {
     const graph *g = program->graph;
     const graph_shape *wanted = program->outputs[output].shape;
+    *rank = wanted->rank;
+    if (room == 0) return;
     for (int d = 0; d < wanted->rank; d++)
         if (graph_depends_on_data(g, wanted->dim[d]))
             lib_raise(work->scope, DLC_UNSUPPORTED,
                       "dlc_output_shape: dimension %d of output %s depends on data: a run gives it", d,
                       program->outputs[output].name);
-    *rank = wanted->rank;
-    if (room == 0) return;
     if (room < wanted->rank)
         lib_raise(work->scope, DLC_INVALID_ARGUMENT,
                   "dlc_output_shape: output %s has %d dimensions, room for %d was given", program->outputs[output].name,

@@ -20,11 +20,12 @@ typedef struct comparison {
 static dlc_status run_one(const comparison *c, int which, lib_error *error) {
     dlc_program *program = c->program[which];
     dlc_output_slot *slots = c->slots[which];
+    jit_how how = {.caller = "dlc_run"};
     dlc_status status = DLC_OK;
-    if (c->taps) status = jit_tap_compute(program, NULL, c->inputs, c->input_count, slots, error);
+    if (c->taps) status = jit_tap_compute(program, &how, c->inputs, c->input_count, slots, error);
     if (status == DLC_OK)
         status =
-            jit_run_program(program, NULL, c->inputs, c->input_count, slots + c->taps, program->output_count, error);
+            jit_run_program(program, &how, c->inputs, c->input_count, slots + c->taps, program->output_count, error);
     if (status == DLC_OK) return DLC_OK;
     const lib_error own = *error;
     return lib_fail(error, own.status, "dlc_program_compare: the %s program: %s", which ? "second" : "first",

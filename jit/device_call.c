@@ -77,6 +77,7 @@ dlc_status jit_device_transfer(dlc_context *context, const DLTensor *to, const D
 typedef struct boundary_run {
     jit_device_running run;
     jit_boundary *c;
+    const jit_how *how;
     const jit_plan *plan;
     /* [inputs + outputs] device memory owned by this run; NULL: none */
     void **owned;
@@ -165,6 +166,8 @@ static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
     const jit_session *s = b->run.session;
     for (int i = 0; i < c->input_count; i++) LIB_TRY(bring_input(b, i));
     for (int o = 0; o < c->output_count; o++) LIB_TRY(bring_output(b, o));
+    if (lib_is_raised(b->how->cancel)) return lib_fail(b->run.error, DLC_CANCELLED, "the run was cancelled");
+    if (b->how->begun) *b->how->begun = true; /* from here on outputs may be written */
     for (int o = 0; o < c->output_count; o++) LIB_TRY(donate(b, o));
     LIB_TRY(jit_device_run_plan(&b->run, plan, b->pointer, b->pointer + c->input_count));
     for (int o = 0; o < c->output_count; o++) LIB_TRY(return_output(b, o));
@@ -172,11 +175,11 @@ static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
 }
 
 /* The host's stream. NULL: none given, for which DLPack has -1. */
-static void *given_stream(const dlc_run_options *options) {
-    return options && options->stream != (void *)(intptr_t)-1 ? options->stream : NULL;
+static void *given_stream(const jit_how *how) {
+    return how->stream != (void *)(intptr_t)-1 ? how->stream : NULL;
 }
 
-dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error) {
+dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const jit_how *how, lib_error *error) {
     dlc_context *context = c->program->context;
     int count = c->input_count + c->output_count;
     size_t bytes = ((size_t)count + 1) * 2 * sizeof(void *);
@@ -184,14 +187,14 @@ dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options
     void **lists = lib_allocate_zeroed(&context->allocator, bytes, 16);
     if (!lists) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: the list of tensors", c->caller);
     dlc_status status = c->event ? jit_event_prepare(c->event, c, error) : DLC_OK;
-    if (status == DLC_OK) status = jit_session_begin(&s, context, given_stream(options), error);
+    if (status == DLC_OK) status = jit_session_begin(&s, context, given_stream(how), error);
     if (status == DLC_OK) {
-        const boundary_run b = {
-            .run = {.session = &s, .program = c->program, .cancel = options ? options->cancel : NULL, .error = error},
-            .c = c,
-            .plan = plan,
-            .owned = lists,
-            .pointer = (char **)(void *)(lists + count + 1)};
+        const boundary_run b = {.run = {.session = &s, .program = c->program, .cancel = how->cancel, .error = error},
+                                .c = c,
+                                .how = how,
+                                .plan = plan,
+                                .owned = lists,
+                                .pointer = (char **)(void *)(lists + count + 1)};
         status = run_boundary(&b, plan);
         for (int t = 0; t < count; t++) s.runtime->release(s.stream, b.owned[t]);
         if (status == DLC_OK && c->event)

@@ -23,23 +23,14 @@ struct dlc_event {
     lib_error error;
 };
 
-dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
-                         lib_error *error) {
+dlc_status jit_event_new(dlc_program *program, const jit_how *how, dlc_event **event, lib_error *error) {
     *event = NULL;
-    if (!options || !options->event) return DLC_OK;
-    *options->event = NULL;
+    if (!how->event) return DLC_OK;
     *event = lib_allocate_zeroed(&program->context->allocator, sizeof **event, _Alignof(dlc_event));
-    if (!*event) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: an event", caller);
+    if (!*event) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: an event", how->caller);
     (*event)->program = program;
     jit_program_keep(program);
     return DLC_OK;
-}
-
-void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status) {
-    if (event && status == DLC_OK)
-        *options->event = event;
-    else
-        dlc_event_destroy(event);
 }
 
 static size_t views_bytes(const dlc_event *event) {
@@ -166,9 +157,8 @@ dlc_status dlc_event_order(dlc_event *event, void *stream) {
     return status == DLC_OK ? DLC_OK : jit_fail(event->program->context, &error);
 }
 
-void dlc_event_destroy(dlc_event *event) {
+static void destroy(dlc_event *event) {
     lib_error ignored;
-    if (!event) return;
     if (event->plan) {
         if (jit_session_enter(&event->session, &ignored) == DLC_OK)
             finish(event);
@@ -179,4 +169,20 @@ void dlc_event_destroy(dlc_event *event) {
     dlc_program *program = event->program;
     lib_release(&program->context->allocator, event, sizeof *event, _Alignof(dlc_event));
     jit_program_release(program);
+}
+
+void dlc_event_destroy(dlc_event *event) {
+    lib_call call;
+    if (!event) return;
+    dlc_context *context = event->program->context;
+    if (!graph_call_to_destroy(context, &call)) return;
+    destroy(event);
+    graph_call_destroyed(context, &call);
+}
+
+void jit_event_give(dlc_event *event, const jit_how *how, dlc_status status) {
+    if (event && status == DLC_OK)
+        *how->event = event;
+    else if (event)
+        destroy(event);
 }

@@ -506,18 +506,17 @@ bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room);
 /* The tensor's elements as they lie in the pair's buffer: a view of `buffer` with the whole buffer's strides, stored in strides[rank]. */
 DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, char *buffer, int64_t *strides);
 
-/* dlc_run of a program without segments, options checked. */
-dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+/* jit_run_program of a program without segments. */
+dlc_status jit_run(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count, lib_error *error);
 
 /* event.c: jit_event_new, before a run: *event, the event that the host requested, or NULL. jit_event_give, after the run: hands the
  * event to the host, or frees it if the run failed. */
-dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
-                         lib_error *error);
-void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status);
+dlc_status jit_event_new(dlc_program *program, const jit_how *how, dlc_event **event, lib_error *error);
+void jit_event_give(dlc_event *event, const jit_how *how, dlc_status status);
 
 /* device_call.c: a run with checked tensors; with c->event it may still be in progress when this returns. */
-dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error);
+dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const jit_how *how, lib_error *error);
 /* device.c: the device's copy of a constant's bytes. `kept`: the bytes live as long as the program. Raises. */
 void *jit_device_constant(jit_build *build, const void *host, size_t size, bool kept);
 

@@ -176,15 +176,21 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 /* Values of the symbols by variable id of the graph's pool, for evaluating its dimensions. */
 uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values);
 
-/* What may end a run early, from dlc_run_options. NULL: nothing may. Lives as long as the run; used by any of its threads. */
+/* How a run is made, from dlc_run_options. Lives as long as the run; used by any of its threads. What runs a plan gets NULL if nothing may
+ * end the run early. */
 typedef struct jit_how {
+    /* the public call, for messages */
+    const char *caller;
+    /* the host's; NULL: none */
+    dlc_event **event;
+    void *stream;
     /* NULL: none */
     const volatile int *cancel;
     /* bits of dlc_stop_at */
     unsigned stop_at;
-    /* 0: none */
+    /* 0: none; the host's number */
     int64_t budget_ms;
-    /* by the context's clock; 0: none */
+    /* by the context's clock; 0: none. A bind postpones it: it has a budget of its own */
     uint64_t deadline_ns;
     /* provides the clock */
     dlc_context *context;
@@ -196,10 +202,16 @@ typedef struct jit_how {
     volatile int over;
 } jit_how;
 
-/* Limits of a run that starts now. */
-jit_how jit_how_by(dlc_context *context, const dlc_run_options *options);
-static inline jit_how jit_how_of(dlc_context *context, const dlc_run_options *options) {
-    return options ? jit_how_by(context, options) : (jit_how){0};
+/* Of a run that starts now. */
+jit_how jit_how_by(dlc_context *context, const char *caller, const dlc_run_options *options);
+static inline jit_how jit_how_of(dlc_context *context, const char *caller, const dlc_run_options *options) {
+    return options ? jit_how_by(context, caller, options) : (jit_how){.caller = caller};
+}
+/* First in a public call that makes a run: whatever refuses it, the host finds that it has not begun and that there is no event. */
+static inline void jit_not_begun(const dlc_run_options *options) {
+    if (!options || options->struct_size != sizeof *options) return;
+    if (options->begun) *options->begun = false;
+    if (options->event) *options->event = NULL;
 }
 /* call.c: is too little stack left for a run and its kernels (tir/lower_buffers.c)? */
 dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error);
@@ -207,7 +219,7 @@ static inline dlc_status jit_check_stack(const dlc_context *context, lib_error *
     return lib_stack_has(LIB_STACK_CALL, context->unknown_stack) ? DLC_OK : jit_stack_is_small(context, error);
 }
 /* Checks the options of a public call. */
-dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
+dlc_status jit_check_run_options(const dlc_context *context, const char *caller, const dlc_run_options *options,
                                  lib_error *error);
 static inline bool jit_is_plain(const jit_how *how) {
     return !how->cancel && !how->stop_at && !how->deadline_ns && !how->begun;
@@ -303,21 +315,21 @@ void jit_program_release(dlc_program *program); /* the last release destroys it 
  * segments in order, after checking all tensors that can be checked beforehand, and waits. _first: *sizes, the dimensions of the first
  * segment's inputs. */
 void jit_segments_compile(dlc_program *program, lib_arena *work, const char *schedule);
-dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                            int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
+dlc_status jit_segments_run(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                            dlc_output_slot *outputs, int output_count, lib_error *error);
 dlc_status jit_segments_first(const dlc_program *program, const int64_t *shapes, int64_t **sizes, int *count,
                               lib_error *error);
 
-/* call.c: dlc_run without taps, arguments checked. */
-dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                           int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
+/* call.c: dlc_run without taps, options checked. */
+dlc_status jit_run_program(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                           dlc_output_slot *outputs, int output_count, lib_error *error);
 
 /* tap.c: _compute: computes the tapped values into slots[jit_tap_count]; _run: computes them and passes them to the host's function, if
  * there is one. */
-dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                           int input_count, dlc_output_slot *slots, lib_error *error);
-dlc_status jit_tap_run(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                       int input_count, lib_error *error);
+dlc_status jit_tap_compute(const dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                           dlc_output_slot *slots, lib_error *error);
+dlc_status jit_tap_run(const dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                       lib_error *error);
 int jit_tap_count(const dlc_program *program);
 const char *jit_tap_name(const dlc_program *program, int tap);
 void jit_tap_free(dlc_program *program);

@@ -282,20 +282,24 @@ static void count_run(dlc_call *call) { /* only the thread that runs the call wr
 
 static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     lib_error error;
+    jit_not_begun(options);
     if (!call || (options && options->struct_size != sizeof *options)) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_call_run: %s",
                  call ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the call is NULL");
         return jit_fail(call ? call->boundary.program->context : NULL, &error);
     }
-    if (options && options->begun) *options->begun = false;
     const jit_boundary *c = &call->boundary;
-    if (!call->frame || !is_direct(call))
-        return dlc_run(c->program, options, c->inputs, c->input_count, c->outputs, c->output_count);
+    dlc_context *context = c->program->context;
+    if (jit_check_run_options(context, "dlc_call_run", options, &call->error) != DLC_OK) return fail(call);
+    jit_how how = jit_how_of(context, "dlc_call_run", options);
+    if (!call->frame || !is_direct(call)) {
+        const dlc_status status =
+            jit_run(c->program, &how, c->inputs, c->input_count, c->outputs, c->output_count, &call->error);
+        return status == DLC_OK ? DLC_OK : fail(call);
+    }
     dlc_event *event;
-    if (jit_check_run_options(c->program, "dlc_call_run", options, &call->error) != DLC_OK) return fail(call);
-    if (jit_event_new(c->program, "dlc_call_run", options, &event, &call->error) != DLC_OK) return fail(call);
+    if (jit_event_new(c->program, &how, &event, &call->error) != DLC_OK) return fail(call);
     count_run(call);
-    jit_how how = jit_how_of(c->program->context, options);
     const bool plain = jit_is_plain(&how);
     const target_phase only = call->only;
     const jit_step *alone = call->alone;
@@ -307,7 +311,7 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
                                         plain ? NULL : &how, &call->error);
     call->only = only;
     call->alone = alone;
-    jit_event_give(event, options, status);
+    jit_event_give(event, &how, status);
     return status == DLC_OK ? DLC_OK : fail(call);
 }
 

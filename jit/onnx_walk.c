@@ -43,8 +43,8 @@ struct jit_onnx_walk {
     lib_arena store_arena;
     walk_graph *graphs;
     onnx_stack *stacks;
-    /* Of the run in progress: options of its parts, and its deadline (0: none). */
-    dlc_run_options run;
+    /* Of the run in progress; and its deadline, binds included (0: none). */
+    jit_how how;
     uint64_t deadline_ns;
     /* Seed of the keys of random numbers, and how many keys have been drawn, in all runs. */
     uint64_t seed, drawn;
@@ -68,21 +68,17 @@ static _Noreturn void refuse_memory(const graph *g) {
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */
 
 static void begin_time(jit_onnx_walk *walk, const dlc_run_options *options) {
-    walk->run = options ? *options : (dlc_run_options)DLC_RUN_OPTIONS_INIT;
-    walk->deadline_ns = 0;
-    if (walk->run.budget_ms > 0 && walk->run.budget_ms < INT64_MAX / 1000000)
-        walk->deadline_ns = lib_time_ns() + (uint64_t)walk->run.budget_ms * 1000000;
+    walk->how = jit_how_of(walk->context, call_name, options);
+    walk->deadline_ns = walk->how.deadline_ns;
 }
 
-/* Raises if the run is cancelled or its time is over; else the time left becomes the budget of the next part. */
+/* Raises if the run is cancelled or its time is over. */
 static void check_time(jit_onnx_walk *walk, const graph *g) {
-    if (lib_is_raised(walk->run.cancel))
-        lib_raise(g->arena->scope, DLC_CANCELLED, "%s: the run was cancelled", call_name);
-    if (!walk->deadline_ns) return;
-    const uint64_t now = lib_time_ns();
-    if (now >= walk->deadline_ns)
-        lib_raise(g->arena->scope, DLC_BUDGET_EXCEEDED, "%s: the run took longer than budget_ms", call_name);
-    walk->run.budget_ms = (int64_t)((walk->deadline_ns - now) / 1000000) + 1;
+    lib_error error;
+    walk->how.deadline_ns = walk->deadline_ns; /* a bind of a part has postponed it */
+    if (!jit_is_over(&walk->how)) return;
+    jit_how_it_ended(&walk->how, &error);
+    lib_raise(g->arena->scope, error.status, "%s: %s", call_name, error.message);
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
@@ -234,7 +230,7 @@ static walk_graph *unused_graph(jit_onnx_walk *walk, lib_scope *scope) {
     walk_graph *at = lib_allocate_zeroed(allocator, sizeof *at, _Alignof(walk_graph));
     if (!at) lib_raise(scope, DLC_OUT_OF_MEMORY, "%s: memory was refused", call_name);
     lib_arena_init(&at->arena, allocator, NULL);
-    at->values = (jit_values){.parts = &walk->parts, .run = &walk->run};
+    at->values = (jit_values){.parts = &walk->parts, .how = &walk->how};
     at->next = walk->graphs;
     walk->graphs = at;
     return at;

@@ -351,16 +351,16 @@ static dlc_status run_once(evaluation *v, const kept_program *kept, int outputs,
         told[i] = (DLTensor){.device = {kDLCPU, 0}, .ndim = 2, .dtype = lib_dtype_to_dlpack(DLC_U8), .shape = shape[i]};
         v->inputs[count + i] = &told[i];
     }
-    const dlc_run_options *options = v->values ? v->values->run : NULL;
-    dlc_status status = dlc_run(kept->program, options, v->inputs, count + more, slots, outputs);
-    return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", dlc_error_message(v->parts->context));
+    jit_how plain = {.caller = v->call}, *how = v->values && v->values->how ? v->values->how : &plain;
+    LIB_TRY(jit_check_stack(v->parts->context, error));
+    return jit_run_program(kept->program, how, v->inputs, count + more, slots, outputs, error);
 }
 
 /* If a program with symbols cannot be bound, runs one without them, or reports its error. */
 static dlc_status run_program(jit_parts *parts, evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
     LIB_TRY(find_program(parts, v, error));
     dlc_status status = run_once(v, v->kept, outputs, slots, error);
-    const bool over = status == DLC_BUDGET_EXCEEDED && v->values && v->values->run && v->values->run->budget_ms;
+    const bool over = status == DLC_BUDGET_EXCEEDED && v->values && v->values->how && v->values->how->deadline_ns;
     if (status == DLC_OK || status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED || over || !v->kept->general.g)
         return status;
     kept_program now;

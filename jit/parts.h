@@ -52,7 +52,7 @@ void jit_parts_free(jit_parts *parts);
 typedef struct jit_values {
     jit_parts *parts;
     /* Of the runs of parts; NULL: defaults */
-    const dlc_run_options *run;
+    jit_how *how;
     /* [capacity] by value id; NULL: not computed */
     jit_kept_tensor **tensors;
     uint32_t capacity;

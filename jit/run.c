@@ -14,8 +14,11 @@ typedef struct running {
 
 /* ---- what ends a run ------------------------------------------------------------------------------------------------- */
 
-jit_how jit_how_by(dlc_context *context, const dlc_run_options *options) {
-    jit_how how = {.cancel = options->cancel,
+jit_how jit_how_by(dlc_context *context, const char *caller, const dlc_run_options *options) {
+    jit_how how = {.caller = caller,
+                   .event = options->event,
+                   .stream = options->stream,
+                   .cancel = options->cancel,
                    .stop_at = options->stop_at,
                    .budget_ms = options->budget_ms,
                    .begun = options->begun,

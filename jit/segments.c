@@ -36,10 +36,7 @@ void jit_segments_compile(dlc_program *program, lib_arena *work, const char *sch
 
 typedef struct segment_run {
     dlc_program *program;
-    /* options of the current segment, with the remaining budget */
-    dlc_run_options options;
-    /* limits of the whole run */
-    jit_how how;
+    jit_how *how;
     lib_arena *work;
     /* the host's tensors */
     jit_boundary boundary;
@@ -83,7 +80,7 @@ static DLManagedTensorVersioned *new_tensor(segment_run *r, const jit_argument *
         return tensor;
     }
     tensor = jit_result_new(context, argument->shape->dtype, argument->rank, sizes);
-    if (!tensor) fail(r, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: %s", argument->name);
+    if (!tensor) fail(r, DLC_OUT_OF_MEMORY, "%s: out of memory: %s", r->how->caller, argument->name);
     return tensor;
 }
 
@@ -92,7 +89,7 @@ static const DLTensor *cut_tensor(segment_run *r, const DLTensor *whole, int sym
     DLTensor *part = lib_arena_copy(r->work, whole, sizeof *whole);
     part->shape = lib_arena_copy(r->work, whole->shape, (size_t)whole->ndim * sizeof *whole->shape);
     if (r->values[symbol] < 0 || r->values[symbol] > whole->shape[0])
-        fail(r, DLC_INVALID_ARGUMENT, "dlc_run: the count for symbol %s is %lld, expected 0 to %lld",
+        fail(r, DLC_INVALID_ARGUMENT, "%s: the count for symbol %s is %lld, expected 0 to %lld", r->how->caller,
              r->program->graph->symbols.data[symbol].name, (long long)r->values[symbol], (long long)whole->shape[0]);
     part->shape[0] = r->values[symbol];
     return part;
@@ -150,7 +147,7 @@ static void run_segment(segment_run *r, int number) {
     dlc_output_slot *outputs = LIB_NEW_ARRAY(r->work, dlc_output_slot, (size_t)inner->output_count + 1);
     for (int i = 0; i < inner->ordinary_inputs; i++) inputs[i] = input_tensor(r, &segment->inputs[i]);
     for (int o = 0; o < inner->output_count; o++) outputs[o].tensor = output_tensor(r, segment, o);
-    if (jit_run(inner, &r->options, inputs, inner->ordinary_inputs, outputs, inner->output_count, &error) != DLC_OK)
+    if (jit_run(inner, r->how, inputs, inner->ordinary_inputs, outputs, inner->output_count, &error) != DLC_OK)
         lib_raise_error(r->work->scope, &error);
     drop_borders(r, number);
 }
@@ -178,24 +175,19 @@ static void check(segment_run *r) {
         for (int d = 0; d < shape->rank; d++)
             if (graph_depends_on_data(g, shape->dim[d]))
                 fail(r, DLC_INVALID_ARGUMENT,
-                     "dlc_run: dimension %d of output %s depends on data: leave its slot empty, the library makes the "
+                     "%s: dimension %d of output %s depends on data: leave its slot empty, the library makes the "
                      "tensor",
-                     d, program->outputs[o].name);
+                     r->how->caller, d, program->outputs[o].name);
         if (jit_check_output(c, o, output_sizes(r, program, o), &error) != DLC_OK)
             lib_raise_error(r->work->scope, &error);
     }
 }
 
-static void spend_budget(segment_run *r) {
-    const dlc_context *context = r->program->context;
+static void check_end(segment_run *r) {
     lib_error error;
-    if (!r->how.deadline_ns) return;
-    if (jit_is_over(&r->how)) {
-        jit_how_it_ended(&r->how, &error);
-        lib_raise_error(r->work->scope, &error);
-    }
-    const uint64_t now = context->clock_ns(context->clock_user);
-    r->options.budget_ms = now < r->how.deadline_ns ? (int64_t)((r->how.deadline_ns - now) / 1000000) + 1 : 1;
+    if (!jit_is_over(r->how)) return;
+    jit_how_it_ended(r->how, &error);
+    lib_raise_error(r->work->scope, &error);
 }
 
 static void run_all(segment_run *r) {
@@ -204,7 +196,7 @@ static void run_all(segment_run *r) {
     check(r);
     r->border = LIB_NEW_ARRAY(r->work, DLManagedTensorVersioned *, (size_t)program->borders + 1);
     for (int s = 0; s < program->segment_count; s++) {
-        spend_budget(r);
+        check_end(r);
         run_segment(r, s);
     }
 }
@@ -219,25 +211,24 @@ static void undo(segment_run *r) {
     }
 }
 
-dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                            int input_count, dlc_output_slot *outputs, int output_count, lib_error *error) {
-    static const dlc_run_options defaults = DLC_RUN_OPTIONS_INIT;
+dlc_status jit_segments_run(dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                            dlc_output_slot *outputs, int output_count, lib_error *error) {
     lib_scope scope;
     lib_arena work;
     dlc_event *event;
-    LIB_TRY(jit_event_new(program, "dlc_run", options, &event, error));
+    LIB_TRY(jit_event_new(program, how, &event, error));
+    dlc_event **const place = how->event;
+    how->event = NULL; /* of segments */
     lib_arena_init(&work, &program->context->allocator, &scope);
     segment_run r = {.program = program,
-                     .options = options ? *options : defaults,
+                     .how = how,
                      .work = &work,
-                     .boundary = {.caller = "dlc_run",
+                     .boundary = {.caller = how->caller,
                                   .program = program,
                                   .inputs = inputs,
                                   .outputs = outputs,
                                   .input_count = input_count,
                                   .output_count = output_count}};
-    r.options.event = NULL;
-    r.how = jit_how_of(program->context, options);
     if (LIB_ENTER(&scope)) {
         run_all(&r);
     } else {
@@ -245,7 +236,8 @@ dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options
         undo(&r);
     }
     lib_arena_free(&work);
-    jit_event_give(event, options, scope.error.status); /* the event is already complete */
+    how->event = place;
+    jit_event_give(event, how, scope.error.status); /* the event is already complete */
     return scope.error.status;
 }
 

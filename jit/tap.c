@@ -112,24 +112,26 @@ dlc_status dlc_program_tap(dlc_program *program, int count, const dlc_value *val
 
 /* ---- running */
 
-dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                           int input_count, dlc_output_slot *slots, lib_error *error) {
-    dlc_run_options own = DLC_RUN_OPTIONS_INIT;
-    if (options) own = *options;
-    own.event = NULL; /* taps are read synchronously, before the run */
-    own.stop_at = 0;  /* applies to the run itself only */
-    return jit_run_program(program->tap->program, &own, inputs, input_count, slots, jit_tap_count(program), error);
+dlc_status jit_tap_compute(const dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                           dlc_output_slot *slots, lib_error *error) {
+    jit_how own = *how;
+    own.event = NULL;                  /* taps are read synchronously, before the run */
+    own.stop_at = 0, own.begun = NULL; /* these are about the run itself */
+    const dlc_status status =
+        jit_run_program(program->tap->program, &own, inputs, input_count, slots, jit_tap_count(program), error);
+    how->deadline_ns = own.deadline_ns;
+    return status;
 }
 
-dlc_status jit_tap_run(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
-                       int input_count, lib_error *error) {
+dlc_status jit_tap_run(const dlc_program *program, jit_how *how, const DLTensor *const *inputs, int input_count,
+                       lib_error *error) {
     const jit_tap *tap = program->tap;
     const dlc_allocator *allocator = &program->context->allocator;
     const int count = jit_tap_count(program);
     if (!tap->function) return DLC_OK;
     dlc_output_slot *slots = lib_allocate_zeroed(allocator, (size_t)count * sizeof *slots, 16);
     if (!slots) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: %d tapped values", count);
-    dlc_status status = jit_tap_compute(program, options, inputs, input_count, slots, error);
+    dlc_status status = jit_tap_compute(program, how, inputs, input_count, slots, error);
     for (int i = 0; i < count && status == DLC_OK; i++) {
         tap->function(tap->user, i, jit_tap_name(program, i), &slots[i].managed->dl_tensor);
         slots[i].managed->deleter(slots[i].managed);

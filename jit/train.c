@@ -593,6 +593,7 @@ static dlc_status run_step(dlc_trainer *trainer, const dlc_run_options *options,
 dlc_status dlc_trainer_step(dlc_trainer *trainer, const dlc_run_options *options, const DLTensor *const *batch,
                             int count, dlc_training_report *report, dlc_output_slot *outputs, int output_count) {
     double numbers[3] = {0};
+    jit_not_begun(options);
     if (!trainer) return refuse(NULL, "dlc_trainer_step", "the trainer is NULL");
     if (report && report->struct_size != sizeof *report)
         return refuse(trainer, "dlc_trainer_step", "report->struct_size is wrong (use DLC_TRAINING_REPORT_INIT)");
@@ -611,6 +612,7 @@ dlc_status dlc_trainer_step(dlc_trainer *trainer, const dlc_run_options *options
 dlc_status dlc_trainer_evaluate(dlc_trainer *trainer, const dlc_run_options *options, const DLTensor *const *batch,
                                 int count, double *loss, dlc_output_slot *outputs, int output_count) {
     double number = NAN;
+    jit_not_begun(options);
     if (!trainer) return refuse(NULL, "dlc_trainer_evaluate", "the trainer is NULL");
     train_program *program = &trainer->evaluation;
     if (!program->program)

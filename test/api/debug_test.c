@@ -324,6 +324,104 @@ static void test_taps(void **state) {
     }
 }
 
+static void count_tap(void *user, int tap, const char *name, const DLTensor *shown) {
+    (void)tap, (void)name, (void)shown;
+    ++*(int *)user;
+}
+
+/* Kept calls are not tapped, whatever their tensors need. */
+static void test_calls_are_not_tapped(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        float w[WIDTH * WIDTH], in[ROWS * WIDTH], out[ROWS * WIDTH];
+        fill(w, WIDTH * WIDTH, 1);
+        fill(in, ROWS * WIDTH, 2);
+        network n = build(context, w, 0.5f);
+        dlc_program *program;
+        OK(context, dlc_compile(context, n.graph, NULL, &program));
+        seen s = {0};
+        OK(context, dlc_program_tap(program, 1, &n.product, see, &s));
+        dlc_graph_destroy(n.graph);
+        tensor tx, ty;
+        for (int strided = 0; strided < 2; strided++) {
+            const DLTensor *input = F32(&tx, in, ROWS, WIDTH);
+            if (strided) tx.strides[0] = 1, tx.strides[1] = ROWS, tx.dl.strides = tx.strides;
+            dlc_call *call;
+            dlc_event *event = (dlc_event *)(void *)&tx;
+            dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+            OK(context, dlc_call_create(program, &input, 1, (DLTensor *[]){F32(&ty, out, ROWS, WIDTH)}, 1, &call));
+            OK(context, dlc_call_run(call, NULL));
+            options.event = &event, options.stop_at = 8;
+            expect(context, dlc_call_run(call, &options), DLC_INVALID_ARGUMENT, "dlc_call_run: options.stop_at");
+            assert_null(event);
+            dlc_call_destroy(call);
+        }
+        assert_int_equal(s.calls, 0);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* A host function that takes 80 ms by the clock. */
+static void take_time(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    stepped *clock = user;
+    (void)inputs, (void)input, (void)outputs;
+    clock->now += 80000000;
+    *(float *)output[0]->data = 1;
+}
+
+/* The budget is one for the tapped values and the run. */
+static void test_taps_within_budget(void **state) {
+    (void)state;
+    stepped clock = {1, 0};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_run_options limited = DLC_RUN_OPTIONS_INIT;
+    options.clock_ns = look, options.clock_user = &clock;
+    dlc_context *context = open_context("interp", &options);
+    dlc_graph *g;
+    dlc_program *program;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(1))), y[2];
+    OK(context, dlc_custom_register(g, "take_time", take_time, &clock));
+    for (int i = 0; i < 2; i++)
+        dlc_custom_call(g, 1, i ? y : &x, "take_time", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){1}, 1, DIMS(SIZE(1)), 1,
+                        &y[i]);
+    dlc_output(g, "y", y[1]);
+    OK(context, dlc_compile(context, g, NULL, &program));
+    float in = 0, out;
+    int taps = 0;
+    tensor tx, ty;
+    const DLTensor *input = F32(&tx, &in, 1);
+    dlc_output_slot slot = {F32(&ty, &out, 1), NULL};
+    OK(context, dlc_program_tap(program, 1, y, count_tap, &taps));
+    for (int run = 0; run < 3; run++) { /* the first one binds */
+        const uint64_t before = clock.now;
+        bool begun = false;
+        limited.budget_ms = run == 2 ? 1000 : 150;
+        limited.begun = &begun;
+        const dlc_status status = dlc_run(program, &limited, &input, 1, &slot, 1);
+        if (run < 2) expect(context, status, DLC_BUDGET_EXCEEDED, "budget_ms = 150");
+        if (run == 2) OK(context, status);
+        assert_int_equal(clock.now - before, run == 2 ? 240000000 : 160000000);
+        assert_true(begun);
+    }
+    assert_int_equal(taps, 3);
+    limited.cancel = &(const int){1};
+    for (int way = 0; way < 2; way++) { /* cancelled; refused: nothing has begun */
+        bool begun = true;
+        dlc_event *event = (dlc_event *)(void *)&tx;
+        limited.begun = &begun, limited.event = &event;
+        expect(context, dlc_run(program, &limited, &input, 1 - way, &slot, 1),
+               way ? DLC_INVALID_ARGUMENT : DLC_CANCELLED, way ? "inputs were given" : "cancelled");
+        assert_true(!begun && !event);
+    }
+    dlc_graph_destroy(g);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 /* Donated inputs are seen as they were; host functions with effects are called once. */
 static int effects;
 static void count_effect(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
@@ -651,6 +749,8 @@ int main(void) {
         cmocka_unit_test(test_progress_counts_kernels),
         cmocka_unit_test(test_constants_are_elided),
         cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_calls_are_not_tapped),
+        cmocka_unit_test(test_taps_within_budget),
         cmocka_unit_test(test_taps_change_nothing),
         cmocka_unit_test(test_taps_refused),
         cmocka_unit_test(test_taps_on_threads),

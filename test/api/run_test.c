@@ -228,6 +228,71 @@ static void test_strides(void **state) {
 }
 
 /* state' = state + delta and out = 2 state, in place of the state: reads and writes of one buffer by two regions. */
+/* Neighbours of elements of 2 bits: the extent of a tensor ends with its last byte. */
+static void test_packed_neighbours(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_cast(dlc_input(g, "x", DLC_U2, 1, DIMS(SIZE(7))), DLC_U8);
+        dlc_output(g, "y", dlc_cast(dlc_xor(x, dlc_scalar_i64(g, DLC_U8, 3)), DLC_U2));
+        dlc_program *program = compile(context, g);
+        unsigned char bytes[4] = {0x1b, 0x24, 0, 0};
+        tensor tx, ty;
+        const DLTensor *input = &make_tensor(&tx, DLC_U2, bytes, 1, SHAPE(7))->dl;
+        dlc_output_slot slot = {&make_tensor(&ty, DLC_U2, bytes + 2, 1, SHAPE(7))->dl, NULL};
+        OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+        assert_true(bytes[2] == 0xe4 && (bytes[3] & 0x3f) == 0x1b);
+        dlc_call *call;
+        OK(context, dlc_call_create(program, &input, 1, &slot.tensor, 1, &call));
+        dlc_call_destroy(call);
+        slot.tensor = &make_tensor(&ty, DLC_U2, bytes + 1, 1, SHAPE(7))->dl;
+        assert_int_equal(dlc_run(program, NULL, &input, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+        assert_non_null(strstr(dlc_error_message(context), "output y overlaps input x"));
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* options.begun and options.event are written by every call, whatever refuses it. */
+static void test_begun(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        float x[2 * 8], y[2 * 4];
+        tensor tx, ty;
+        fill(x, 16, 1);
+        const DLTensor *input = F32(&tx, x, 2, 8);
+        dlc_output_slot slot = {F32(&ty, y, 2, 4), NULL};
+        dlc_call *call;
+        OK(context, dlc_call_create(program, &input, 1, &slot.tensor, 1, &call));
+        for (int way = 0; way < 8; way++) {
+            const bool right = way < 2, kept = way & 1;
+            bool begun = !right;
+            dlc_event *event = (dlc_event *)(void *)&tx;
+            dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+            options.begun = &begun, options.event = &event;
+            if (way == 2 || way == 3) options.stop_at = 8;
+            if (way == 4 || way == 5) options.budget_ms = -1;
+            dlc_program *const given = way < 6 ? program : NULL;
+            dlc_status status =
+                kept ? dlc_call_run(given ? call : NULL, &options) : dlc_run(given, &options, &input, 1, &slot, 1);
+            assert_int_equal(status, right ? DLC_OK : DLC_INVALID_ARGUMENT);
+            assert_int_equal(begun, right);
+            assert_int_equal(event != NULL, right);
+            if (right) OK(context, dlc_event_wait(event));
+            dlc_event_destroy(event);
+        }
+        dlc_call_destroy(call);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 static void test_donation(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
@@ -726,6 +791,8 @@ int main(void) {
         cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_plain_outputs),
         cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_packed_neighbours),
+        cmocka_unit_test(test_begun),
         cmocka_unit_test(test_donation),
         cmocka_unit_test(test_caches),
         cmocka_unit_test(test_statistics),

@@ -495,6 +495,66 @@ static void test_count(void **state) {
     }
 }
 
+static uint64_t tick(void *user) {
+    return *(uint64_t *)user += 3000000;
+}
+
+/* The budget is the whole run's, without binding, and messages have the host's number. */
+static void test_budget(void **state) {
+    (void)state;
+    uint64_t now = 0;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_run_options limited = DLC_RUN_OPTIONS_INIT;
+    options.clock_ns = tick, options.clock_user = &now;
+    dlc_context *context = open_context("interp", &options);
+    dlc_program *program = parse(context, chain);
+    float x[8] = {1, 0, 2, 3};
+    char expected[64];
+    tensor tx;
+    const DLTensor *input = F32(&tx, x, 8);
+    bool done = false;
+    int over = 0;
+    for (int64_t budget = 4; !done; budget += 5) {
+        dlc_output_slot slots[5] = {{NULL, NULL}};
+        limited.budget_ms = budget;
+        const dlc_status status = dlc_run(program, &limited, &input, 1, slots, 5);
+        done = status == DLC_OK;
+        for (int o = 0; o < 5 && done; o++) slots[o].managed->deleter(slots[o].managed);
+        if (done) break;
+        snprintf(expected, sizeof expected, "budget_ms = %d", (int)budget);
+        expect(context, status, DLC_BUDGET_EXCEEDED, expected);
+        over++;
+    }
+    assert_true(over > 3);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* The rank of an output is known, whatever its sizes depend on. */
+static void test_rank(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_program *program = parse(context, chain);
+    int64_t shape[DLC_MAX_RANK];
+    for (int output = 0; output < 5; output++) {
+        static const int ranks[] = {1, 2, 0, 0, 1};
+        int rank = -1;
+        OK(context,
+           dlc_output_shape(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1, output, 0, NULL, &rank));
+        assert_int_equal(rank, ranks[output]);
+        rank = -1;
+        const dlc_status status = dlc_output_shape(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1, output,
+                                                   DLC_MAX_RANK, shape, &rank);
+        if (output < 2)
+            expect(context, status, DLC_UNSUPPORTED, "depends on data");
+        else
+            OK(context, status);
+        assert_int_equal(rank, ranks[output]);
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 /* Every allocation refused once: a status, and nothing is lost. */
 static void test_memory(void **state) {
     (void)state;
@@ -532,6 +592,7 @@ int main(void) {
         cmocka_unit_test(test_chain),       cmocka_unit_test(test_bounded),     cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_threads),     cmocka_unit_test(test_unique),      cmocka_unit_test(test_unique_along),
         cmocka_unit_test(test_unique_rows), cmocka_unit_test(test_suppression), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_count),       cmocka_unit_test(test_memory)};
+        cmocka_unit_test(test_count),       cmocka_unit_test(test_memory),      cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -942,7 +942,17 @@ static void test_mistakes(void **state) {
     CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, &short_y.dl}, 2, NULL, NULL, 0) ==
           DLC_INVALID_ARGUMENT);
     CHECK(dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x.dl, NULL}, 2, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
-    CHECK(dlc_trainer_step(NULL, NULL, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT);
+    bool begun = true;
+    dlc_event *event = (dlc_event *)(void *)&x;
+    dlc_run_options how = DLC_RUN_OPTIONS_INIT;
+    how.begun = &begun;
+    CHECK(dlc_trainer_step(NULL, &how, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT && !begun);
+    begun = true;
+    CHECK(dlc_trainer_step(trainer, &how, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT && !begun);
+    begun = true;
+    CHECK(dlc_trainer_evaluate(trainer, &how, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT && !begun);
+    how.event = &event;
+    CHECK(dlc_trainer_step(trainer, &how, NULL, 0, NULL, NULL, 0) == DLC_INVALID_ARGUMENT && !event);
     CHECK(dlc_trainer_set(trainer, "w", &y.dl) == DLC_INVALID_ARGUMENT &&
           dlc_trainer_set(trainer, "ww", &y.dl) == DLC_NOT_FOUND);
     CHECK(state_bytes(context, trainer, after, sizeof after) == size && memcmp(before, after, size) == 0);

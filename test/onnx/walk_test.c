@@ -454,6 +454,7 @@ static void test_endless(void **state) {
     numbers_from(x, 1);
     options.budget_ms = 30;
     assert_int_equal(run_once(&f, &options, x, 12), DLC_BUDGET_EXCEEDED);
+    assert_non_null(strstr(dlc_error_message(context), "budget_ms = 30"));
     options = (dlc_run_options)DLC_RUN_OPTIONS_INIT;
     options.cancel = &flag;
     assert_int_equal(pthread_create(&other, NULL, raise_later, (void *)(uintptr_t)&flag), 0);
