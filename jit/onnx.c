@@ -31,7 +31,8 @@ const char *jit_onnx_tensor_fault(const DLTensor *tensor, char *text) {
             return text;
         }
     if (!lib_tensor_count(tensor, &count)) return "has more elements than memory can hold";
-    return count && !tensor->data ? "has no data" : NULL;
+    if (count && !tensor->data) return "has no data";
+    return lib_tensor_is_addressable(tensor) ? NULL : "has strides, and elements of less than a byte";
 }
 
 void jit_onnx_release(dlc_onnx_model *model) {

@@ -71,8 +71,8 @@ struct dlc_onnx_model {
 
 /* Records the error "call: what" for dlc_error_message; returns `status`. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
-/* Why the host's tensor is invalid, as a predicate for a message ("input x " precedes it), which may be stored in text[JIT_ONNX_FAULT];
- * NULL: it is valid. */
+/* Why the host's tensor cannot be read or written, as a predicate for a message ("input x " precedes it), which may be stored in text[JIT_ONNX_FAULT];
+ * NULL: it can. */
 enum { JIT_ONNX_FAULT = 96 };
 const char *jit_onnx_tensor_fault(const DLTensor *tensor, char *text);
 /* The first input or output whose type is not a tensor of numbers; NULL: there is none. */

@@ -45,6 +45,46 @@ dlc_status jit_onnx_check_lists(const dlc_onnx_runner *runner, const char *call,
     return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, call, text);
 }
 
+typedef struct extent {
+    const char *low, *high;
+} extent;
+
+/* The bytes of the tensor's elements; none: it is NULL. */
+static extent extent_of(const DLTensor *tensor) {
+    extent e = {NULL, NULL};
+    if (tensor) lib_tensor_extent(tensor, &e.low, &e.high);
+    return e;
+}
+
+static bool meet(extent a, const DLTensor *tensor) {
+    const extent b = extent_of(tensor);
+    return a.low < b.high && b.low < a.high;
+}
+
+dlc_status jit_onnx_check_outputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs,
+                                  const dlc_output_slot *outputs) {
+    const jit_onnx_port *port = runner->model->ports[DLC_ONNX_OUTPUT];
+    for (int o = 0; o < outputs_of(runner); o++) {
+        const DLTensor *tensor = outputs[o].tensor;
+        char text[JIT_ONNX_FAULT];
+        if (!tensor) continue;
+        const char *fault = jit_onnx_tensor_fault(tensor, text);
+        if (!fault && tensor->strides && lib_strides_overlap(tensor))
+            fault = "has strides under which elements overlap";
+        if (fault) return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "output %s %s", port[o].name, fault);
+        const extent own = extent_of(tensor);
+        for (int i = 0; i < inputs_of(runner); i++)
+            if (meet(own, inputs[i]))
+                return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "output %s overlaps input %s", port[o].name,
+                                         runner->input[i].name);
+        for (int p = 0; p < o; p++)
+            if (meet(own, outputs[p].tensor))
+                return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "outputs %s and %s overlap", port[o].name,
+                                         port[p].name);
+    }
+    return DLC_OK;
+}
+
 /* ---- imports ---------------------------------------------------------------------------------------------------------- */
 
 static bool has_content(const DLTensor *tensor) {
@@ -282,6 +322,10 @@ static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *optio
     if (options && options->event)
         return jit_onnx_run_fail(runner, DLC_UNSUPPORTED,
                                  "a model that is walked, node by node, is run at once: no event");
+    lib_error error;
+    if (jit_check_run_options(runner->model->context, "dlc_onnx_run", options, &error) != DLC_OK)
+        return jit_fail(runner->model->context, &error);
+    if (!runner->owner) LIB_TRY(jit_onnx_check_outputs(runner, inputs, outputs));
     onnx_options import = runner->import;
     import.given = runner->given, import.results = results;
     if (runner->state_count) jit_onnx_drop_aims(runner, outputs);
@@ -403,6 +447,7 @@ static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options
                                   const DLTensor *const *inputs, dlc_output_slot *outputs) {
     const DLTensor *given[JIT_ONNX_PORTS];
     dlc_output_slot slots[JIT_ONNX_PORTS];
+    LIB_TRY(jit_onnx_check_outputs(runner, inputs, outputs));
     LIB_TRY(jit_onnx_add_states(runner, inputs, given));
     for (int o = 0; o < outputs_of(runner); o++)
         slots[o] = (dlc_output_slot){runner->state_out[o] ? NULL : outputs[o].tensor, NULL};
@@ -433,7 +478,9 @@ static dlc_status check_ports(const dlc_onnx_runner *runner) {
 
 dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                         int input_count, dlc_output_slot *outputs, int output_count) {
+    jit_not_begun(options);
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
+    GRAPH_CALL(runner->model->context, LIB_STACK_CALL);
     LIB_TRY(jit_onnx_check_lists(runner, "dlc_onnx_run", inputs, input_count, outputs, output_count));
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
@@ -466,6 +513,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     if (input_count != inputs_of(runner) || (input_count && !inputs))
         return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
                              "the inputs are not as many as the model's");
+    GRAPH_CALL(runner->model->context, LIB_STACK_CALL);
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     lib_mutex_lock(&runner->state_mutex);
@@ -482,6 +530,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
 
 void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
     if (!runner) return;
+    GRAPH_CALL_OR(runner->model->context, 0, );
     lib_mutex_lock(&runner->state_mutex);
     jit_onnx_release_states(runner);
     lib_mutex_unlock(&runner->state_mutex);

@@ -94,6 +94,11 @@ struct dlc_onnx_runner {
     uint64_t used;
 };
 
+/* Checks the host's tensors for outputs, as dlc_run does what it writes, but for element types and shapes, which are known later. For those that
+ * no program writes: outputs of walks, and states. inputs: NULL for a state that is not given. */
+dlc_status jit_onnx_check_outputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs,
+                                  const dlc_output_slot *outputs);
+
 dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

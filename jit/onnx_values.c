@@ -570,6 +570,7 @@ dlc_status dlc_onnx_run_values(dlc_onnx_runner *runner, const dlc_run_options *o
                                int output_count) {
     dlc_context *context = runner ? runner->model->context : NULL;
     for (int o = 0; outputs && o < output_count; o++) outputs[o] = NULL;
+    jit_not_begun(options);
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run_values", "runner is NULL");
     LIB_TRY(jit_onnx_check_lists(runner, "dlc_onnx_run_values", inputs, input_count, outputs, output_count));
     if (options && options->event)

@@ -30,8 +30,8 @@
  *             176 KiB for generating code for the target cpu in this process,
  *             with gathers of gathers up to 1.5 MiB. For stacks that a host switches to, see dlc_context_options.coroutine_stack.
  * Fork        In a forked child, a context and its objects can be used as before if at the fork no other thread was in a call with them,
- *             other than a run of shapes that are already bound (the library's own background_compile thread counts as in a call
- *             while it builds). Otherwise calls that make, bind or change something return
+ *             other than a run, by dlc_run or dlc_call_run, of shapes that are already bound (the library's own background_compile
+ *             thread counts as in a call while it builds; a run of a runner of <dlc/onnx.h> is a call like others). Otherwise calls that make, bind or change something return
  *             DLC_UNSUPPORTED in the child, destroying does nothing, and dlc_run and dlc_call_run of bound shapes still work. Contexts
  *             created in the child work; if another thread of the parent was generating code, they generate code with isolate_compiler
  *             only (else DLC_UNSUPPORTED). For contexts from before the fork the threads of `threads`, `compile_threads` and

@@ -6,6 +6,7 @@
 
 #include <dlc/onnx.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static dlc_context *context;
@@ -373,6 +374,148 @@ static void test_threads(void **state) {
     dlc_onnx_destroy(model);
 }
 
+/* ---- mistakes ------------------------------------------------------------------------------------------------------------------ */
+
+/* Tensors for a state's output that cannot take a copy are refused before the run, and the state stays. */
+static void test_wrong_outputs(void **state) {
+    message bytes;
+    (void)state;
+    dlc_onnx_model *model = sum_model(&bytes);
+    dlc_onnx_runner *runner = runner_of(model);
+    float x[6] = {1, 2, 3, 4, 5, 6}, y[6], h[6];
+    tensor tx, ty, th;
+    const DLTensor *inputs[] = {F32(&tx, x, 2, 3), NULL};
+    dlc_output_slot slots[2] = {{F32(&ty, y, 2, 3), NULL}, {F32(&th, h, 2, 3), NULL}};
+    OK(context, dlc_onnx_run(runner, NULL, inputs, 2, slots, 2));
+    static const char *const words[] = {"hn has no data",          "hn has no shape", "hn has rank -1",
+                                        "hn and y overlap",        "overlaps input",  "elements overlap",
+                                        "has size -2 along axis 0"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        bool begun = true;
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        options.begun = &begun;
+        slots[1].tensor = F32(&th, h, 2, 3);
+        switch (i) {
+        case 0: th.dl.data = NULL; break;
+        case 1: th.dl.shape = NULL; break;
+        case 2: th.dl.ndim = -1; break;
+        case 3: th.dl.data = y; break;
+        case 4: th.dl.data = x; break;
+        case 5: th.dl.strides = memset(th.strides, 0, sizeof th.strides); break;
+        default: th.shape[0] = -2; break;
+        }
+        memset(y, 0, sizeof y);
+        assert_int_equal(dlc_onnx_run(runner, &options, inputs, 2, slots, 2), DLC_INVALID_ARGUMENT);
+        if (!strstr(dlc_error_message(context), words[i])) fail_msg("%s", dlc_error_message(context));
+        assert_true(y[5] == 0 && !begun);
+    }
+    slots[1].tensor = F32(&th, h, 2, 3);
+    OK(context, dlc_onnx_run(runner, NULL, inputs, 2, slots, 2));
+    for (int i = 0; i < 6; i++) assert_true(h[i] == 2 * x[i] && y[i] == h[i] * h[i]);
+    finish(runner, model, bytes);
+}
+
+/* A run that is refused has not begun, and there is no event. */
+static void test_nothing_begun(void **state) {
+    message bytes;
+    (void)state;
+    dlc_onnx_model *model = sum_model(&bytes);
+    dlc_onnx_runner *runner = runner_of(model);
+    float x[6] = {0};
+    tensor tx;
+    const DLTensor *inputs[] = {F32(&tx, x, 2, 3), NULL};
+    for (int way = 0; way < 3; way++) {
+        dlc_output_slot slots[2] = {{NULL, NULL}, {NULL, NULL}};
+        dlc_event *event = (dlc_event *)(void *)&tx;
+        bool begun = true;
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        options.begun = &begun, options.event = &event;
+        const dlc_status status = dlc_onnx_run(way == 2 ? NULL : runner, &options, inputs, way ? 1 : 2, slots, 2);
+        assert_int_equal(status, way ? DLC_INVALID_ARGUMENT : DLC_UNSUPPORTED);
+        assert_true(!begun && !event);
+    }
+    finish(runner, model, bytes);
+}
+
+/* ---- forks --------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct gate {
+    atomic_bool armed, reached, open;
+    dlc_onnx_runner *runner;
+} gate;
+
+static uint64_t wait_in_clock(void *user) {
+    gate *g = user;
+    if (atomic_exchange(&g->armed, false)) {
+        atomic_store(&g->reached, true);
+        while (!atomic_load(&g->open)) usleep(100);
+    }
+    return 0;
+}
+
+static dlc_status run_timed(dlc_onnx_runner *runner) {
+    float x[6] = {0}, y[6];
+    tensor tx, ty;
+    dlc_output_slot slots[2] = {{F32(&ty, y, 2, 3), NULL}, {NULL, NULL}};
+    dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+    options.budget_ms = 1000;
+    return dlc_onnx_run(runner, &options, (const DLTensor *[]){F32(&tx, x, 2, 3), NULL}, 2, slots, 2);
+}
+
+static void run_there(void *argument) {
+    CHECK(run_timed(((gate *)argument)->runner) == DLC_OK);
+}
+
+static int live_as_child(dlc_context *parents, dlc_onnx_runner *runner, dlc_onnx_model *model) {
+    float x[6] = {0};
+    tensor tx;
+    dlc_program *program;
+    if (run_timed(runner) != DLC_UNSUPPORTED || !strstr(dlc_error_message(parents), "forked")) return 1;
+    const DLTensor *inputs[] = {F32(&tx, x, 2, 3), NULL};
+    if (dlc_onnx_runner_program(runner, inputs, 2, &program) != DLC_UNSUPPORTED) return 2;
+    dlc_onnx_runner_reset(runner);
+    dlc_onnx_runner_destroy(runner);
+    dlc_onnx_destroy(model);
+    dlc_context_destroy(parents);
+    return 0;
+}
+
+/* While a thread is in a run of shapes that are bound, which holds the runner's locks: the child refuses, and does not wait for it. */
+static void test_fork(void **state) {
+    dlc_context *const outer = context;
+    message bytes;
+    gate g = {.armed = false};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* does not follow threads into a child */
+#endif
+    options.clock_ns = wait_in_clock, options.clock_user = &g;
+    context = open_context("interp", &options);
+    dlc_onnx_model *model = sum_model(&bytes);
+    g.runner = runner_of(model);
+    OK(context, run_timed(g.runner));
+    thread other;
+    atomic_store(&g.armed, true);
+    start_thread(&other, run_there, &g);
+    while (!atomic_load(&g.reached)) usleep(100);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* it hangs */
+        _exit(live_as_child(context, g.runner, model));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    atomic_store(&g.open, true);
+    join_threads(&other, 1);
+    assert_int_equal(status, 0);
+    OK(context, run_timed(g.runner));
+    finish(g.runner, model, bytes);
+    dlc_context_destroy(context);
+    context = outer;
+}
+
 /* ---- refused memory ------------------------------------------------------------------------------------------------------------ */
 
 /* From the runner's making to the fourth step, with memory refused from one place on; then it goes on where it was. */
@@ -425,9 +568,10 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_one_shape),   cmocka_unit_test(test_not_asked),
-        cmocka_unit_test(test_cache),   cmocka_unit_test(test_given_cache), cmocka_unit_test(test_other_growth),
-        cmocka_unit_test(test_decoder), cmocka_unit_test(test_threads),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_one_shape),     cmocka_unit_test(test_not_asked),
+        cmocka_unit_test(test_cache),         cmocka_unit_test(test_given_cache),   cmocka_unit_test(test_other_growth),
+        cmocka_unit_test(test_decoder),       cmocka_unit_test(test_threads),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_wrong_outputs), cmocka_unit_test(test_nothing_begun), cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests_name("onnx states", tests, open_all, close_all);
 }

@@ -509,6 +509,45 @@ static void test_wrong_inputs(void **state) {
 /* ---- results ---------------------------------------------------------------------------------------------------------------- */
 
 /* An input, a computed value twice, and one in a tensor of the host. */
+/* The host's tensors for outputs are checked before the walk; after a refusal nothing has begun. */
+static void test_wrong_outputs(void **state) {
+    (void)state;
+    fixture f = open_graph(graph_from("x:1:12", "y:1:m z:1:m", K "Tile y x ks; Neg z y", 0, NULL), NULL);
+    float x[12], data[24];
+    int64_t twelve = 12, zero = 0;
+    numbers_from(x, 1);
+    const DLTensor tx = floats(x, 1, &twelve);
+    static const char *const words[] = {"y has no shape", "y has no data", "elements overlap", "overlaps input x",
+                                        "z and y overlap"};
+    for (int i = 0; i < 5; i++) {
+        DLTensor ty = floats(i == 3 ? x : data, 1, &twelve), tz = floats(data + (i == 4 ? 11 : 12), 1, &twelve);
+        dlc_output_slot slots[2] = {{&ty, NULL}, {&tz, NULL}};
+        if (i == 0) ty.shape = NULL;
+        if (i == 1) ty.data = NULL;
+        if (i == 2) ty.strides = &zero;
+        assert_int_equal(dlc_onnx_run(f.runner, NULL, (const DLTensor *[]){&tx}, 1, slots, 2), DLC_INVALID_ARGUMENT);
+        if (!strstr(dlc_error_message(context), words[i])) fail_msg("%s", dlc_error_message(context));
+    }
+    for (int i = 0; i < 4; i++) { /* an event; wrong options; cancelled; at last a run */
+        const int raised = i == 2;
+        dlc_output_slot slots[2] = {{NULL, NULL}, {NULL, NULL}};
+        dlc_event *event = (dlc_event *)(void *)&f;
+        bool begun = i < 3;
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        options.begun = &begun;
+        if (i == 0) options.event = &event;
+        if (i == 1) options.stop_at = 8;
+        options.cancel = &raised;
+        const dlc_status status = dlc_onnx_run(f.runner, &options, (const DLTensor *[]){&tx}, 1, slots, 2);
+        static const dlc_status expected[] = {DLC_UNSUPPORTED, DLC_INVALID_ARGUMENT, DLC_CANCELLED, DLC_OK};
+        assert_int_equal(status, expected[i]);
+        assert_int_equal(begun, i == 3);
+        assert_true(i || !event);
+        for (int o = 0; o < 2 && i == 3; o++) slots[o].managed->deleter(slots[o].managed);
+    }
+    close_fixture(&f);
+}
+
 static void test_results(void **state) {
     (void)state;
     fixture f = open_graph(
@@ -766,14 +805,15 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),     cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated), cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_counts),    cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_nested),       cmocka_unit_test(test_scan),      cmocka_unit_test(test_none),
-        cmocka_unit_test(test_other_sizes),  cmocka_unit_test(test_endless),   cmocka_unit_test(test_error_inside),
-        cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),   cmocka_unit_test(test_program),
-        cmocka_unit_test(test_state),        cmocka_unit_test(test_cache),     cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),         cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated),     cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_counts),        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_nested),       cmocka_unit_test(test_scan),          cmocka_unit_test(test_none),
+        cmocka_unit_test(test_other_sizes),  cmocka_unit_test(test_endless),       cmocka_unit_test(test_error_inside),
+        cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_wrong_outputs), cmocka_unit_test(test_results),
+        cmocka_unit_test(test_program),      cmocka_unit_test(test_state),         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_weights),      cmocka_unit_test(test_threads),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
