@@ -215,18 +215,15 @@ static void make_graph(dlc_graph *handle, void *arguments) {
     }
 }
 
-static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph **out) {
-    GRAPH_CALL(context, LIB_STACK_CALL);
+static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph **out, lib_error *error) {
+    lib_call call __attribute__((cleanup(lib_call_leave)));
+    LIB_TRY(graph_context_enter(context, &call, LIB_STACK_CALL, error));
     dlc_graph *handle = take_handle(context, parent);
-    if (!handle) {
-        lib_error error;
-        lib_fail(&error, DLC_OUT_OF_MEMORY, "out of memory: a graph");
-        return graph_context_fail(context, &error);
-    }
-    dlc_status status = graph_handle_work(handle, make_graph, NULL);
-    if (status != DLC_OK) {
+    if (!handle) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a graph");
+    if (graph_handle_work(handle, make_graph, NULL) != DLC_OK) {
+        *error = handle->error;
         give_handle(handle);
-        return status;
+        return error->status;
     }
     if (!parent) graph_context_keep(context);
     *out = handle;
@@ -237,7 +234,8 @@ dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
     if (handle) *handle = NULL;
     if (!context || !handle)
         return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT, "dlc_graph_create: context or graph is NULL");
-    return new_graph(context, NULL, handle);
+    lib_error error;
+    return new_graph(context, NULL, handle, &error) == DLC_OK ? DLC_OK : graph_context_fail(context, &error);
 }
 
 /* Returns the handle and those of its sub-graphs to the free list, sub-graphs first, without recursion. */
@@ -289,15 +287,13 @@ dlc_graph *dlc_subgraph(dlc_graph *parent) {
         return NULL;
     }
     dlc_graph *child = NULL;
-    dlc_status status = new_graph(parent->context, parent, &child);
-    if (status == DLC_OK) {
-        child->next_sibling = parent->first_child;
-        parent->first_child = child;
-    } else {
-        lib_error error;
-        lib_fail(&error, status, "dlc_subgraph: out of memory");
+    lib_error error;
+    if (new_graph(parent->context, parent, &child, &error) != DLC_OK) {
         graph_handle_record(parent, &error);
+        return NULL;
     }
+    child->next_sibling = parent->first_child;
+    parent->first_child = child;
     return child;
 }
 
@@ -794,7 +790,8 @@ static void fill_graph(dlc_graph *handle, void *arguments) {
 dlc_status graph_handle_make(dlc_context *context, size_t input, void (*fill)(graph *g, void *user), void *user,
                              graph_holder *holder, dlc_graph **handle) {
     dlc_graph *made = NULL;
-    LIB_TRY(new_graph(context, NULL, &made));
+    lib_error error;
+    if (new_graph(context, NULL, &made, &error) != DLC_OK) return graph_context_fail(context, &error);
     const dlc_status status = work_on(made, input, fill_graph, &(fill_arguments){fill, user, holder});
     if (status == DLC_OK)
         *handle = made;

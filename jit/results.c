@@ -4,6 +4,7 @@
 #include "jit/jit.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 enum {
     KEPT = 8,
@@ -19,10 +20,12 @@ typedef struct kept_block {
 struct jit_results {
     /* Where blocks come from. */
     dlc_allocator source;
+    /* The process that made the list. */
+    pid_t owner;
     /* One for the context, one for each tensor in a block. */
     atomic_int references;
     /* Guards the fields below, for a few instructions. Only closing waits for it; all other calls that find it busy do without the list.
-     * (In a forked child the thread that holds it may not exist.) */
+     * In a forked child the thread that holds it may not exist: closing leaves a busy list as it is. */
     atomic_flag busy;
     bool closed;
     int count;
@@ -102,6 +105,7 @@ static jit_results *results_of(dlc_context *context) {
     results = lib_allocate_zeroed(&context->allocator, sizeof *results, _Alignof(jit_results));
     if (!results) return NULL;
     results->source = context->allocator;
+    results->owner = getpid();
     atomic_init(&results->references, 1);
     atomic_flag_clear(&results->busy);
     if (atomic_compare_exchange_strong(&context->results, &none, results)) return results;
@@ -124,12 +128,18 @@ uint64_t jit_results_bytes(const dlc_context *context) {
 void jit_results_close(dlc_context *context) {
     jit_results *results = atomic_load_explicit(&context->results, memory_order_acquire);
     if (!results) return;
-    while (!enter(results)) sched_yield();
-    results->closed = true;
-    leave(results);
-    for (; results->count; results->count--) {
-        const kept_block *block = &results->block[results->count - 1];
-        lib_release(&results->source, block->memory, block->size, block->alignment);
+    bool entered = enter(results);
+    while (!entered && results->owner == getpid()) {
+        sched_yield();
+        entered = enter(results);
+    }
+    if (entered) {
+        results->closed = true;
+        leave(results);
+        for (; results->count; results->count--) {
+            const kept_block *block = &results->block[results->count - 1];
+            lib_release(&results->source, block->memory, block->size, block->alignment);
+        }
     }
     drop_reference(results);
 }

@@ -90,6 +90,7 @@ typedef struct family {
     /* and perhaps not any more */
     bool evicts;
     dlc_call *call;
+    dlc_graph *graph;
     tensor tx, ty;
     float x[ROWS * 8], y[ROWS * 4];
 } family;
@@ -109,6 +110,7 @@ static int live_as_child(family *f, int way, const char *target) {
     }
     if (status != DLC_OK && !is_refusal(f->context, status)) return 12;
     dlc_call_destroy(f->call);
+    dlc_graph_destroy(f->graph);
     dlc_program_destroy(f->program);
     dlc_context_destroy(f->context);
     return run_rows(NULL, 1) == DLC_INVALID_ARGUMENT ? 0 : 13;
@@ -136,11 +138,13 @@ static void begin(family *f, const char *target, const dlc_context_options *opti
     const DLTensor *in = F32(&f->tx, f->x, ROWS, 8);
     DLTensor *out = F32(&f->ty, f->y, ROWS, 4);
     OK(f->context, dlc_call_create(f->program, &in, 1, &out, 1, &f->call));
+    OK(f->context, dlc_graph_create(f->context, &f->graph));
 }
 
 static void end(family *f) {
     CHECK(run_rows(f->program, ROWS) == DLC_OK && run_rows(f->program, 13) == DLC_OK); /* the parent is as it was */
     dlc_call_destroy(f->call);
+    dlc_graph_destroy(f->graph);
     dlc_program_destroy(f->program);
     dlc_context_destroy(f->context);
 }
@@ -238,7 +242,7 @@ static void prepare_there(void *argument) {
     g->prepared = dlc_prepare(g->program, (const int64_t *[]){SHAPE(3, 8)}, (int[]){2}, 1);
 }
 
-static int refused_child(family *f, dlc_program *half_built) {
+static int refused_child(family *f, dlc_program *half_built, dlc_event *event, const counter *memory) {
     if (run_rows(f->program, ROWS) != DLC_OK || dlc_call_run(f->call, NULL) != DLC_OK) return 30;
     if (!is_refusal(f->context, run_rows(f->program, ROWS + 1))) return 31;
     dlc_graph *g;
@@ -246,10 +250,15 @@ static int refused_child(family *f, dlc_program *half_built) {
     if (!is_refusal(f->context, dlc_graph_parse(f->context, text, sizeof text - 1, &g)) || g) return 33;
     if (!is_refusal(f->context, dlc_prepare(half_built, (const int64_t *[]){SHAPE(3, 8)}, (int[]){2}, 1))) return 34;
     if (statistics(f->context).runs) return 35; /* nothing is told */
+    if (dlc_subgraph(f->graph) || !is_refusal(f->context, dlc_graph_status(f->graph))) return 38;
+    const int64_t blocks = atomic_load(&memory->blocks);
+    dlc_event_destroy(event);
+    dlc_graph_destroy(f->graph);
     dlc_call_destroy(f->call);
     dlc_program_destroy(half_built);
     dlc_program_destroy(f->program);
     dlc_context_destroy(f->context);
+    if (atomic_load(&memory->blocks) != blocks) return 39; /* nothing is destroyed */
     if (use_new("interp", false)) return 36;
     const pid_t grandchild = fork();
     if (grandchild == 0) _exit(is_refusal(f->context, use(f->context, 2)) ? 0 : 1);
@@ -264,7 +273,16 @@ static void test_refused(void **state) {
         if (!is_built_in(all_targets[t])) continue;
         family f;
         gate g = {.reached = false};
-        begin(&f, all_targets[t], NULL);
+        counter memory;
+        dlc_allocator allocator = counting(&memory);
+        dlc_context_options counted = DLC_CONTEXT_OPTIONS_INIT;
+        counted.allocator = &allocator;
+        begin(&f, all_targets[t], &counted);
+        dlc_event *event;
+        dlc_run_options early = DLC_RUN_OPTIONS_INIT;
+        early.event = &event;
+        dlc_output_slot slot = {&f.ty.dl, NULL};
+        OK(f.context, dlc_run(f.program, &early, (const DLTensor *[]){&f.tx.dl}, 1, &slot, 1));
         dlc_graph *graph;
         dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
         options.progress = wait_in_build;
@@ -279,7 +297,7 @@ static void test_refused(void **state) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(SECONDS);
-            _exit(refused_child(&f, g.program));
+            _exit(refused_child(&f, g.program, event, &memory));
         }
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -287,9 +305,42 @@ static void test_refused(void **state) {
         join_threads(&other, 1);
         assert_int_equal(status, 0);
         assert_int_equal(g.prepared, DLC_OK);
+        dlc_event_destroy(event);
         dlc_program_destroy(g.program);
         end(&f);
     }
+}
+
+/* ---- results of the library's: their memory is kept under a lock that is held for some instructions, also in runs of bound shapes */
+
+static void make_results(void *argument) {
+    const busy *b = argument;
+    float x[ROWS * 8] = {0};
+    tensor tx;
+    const DLTensor *in = F32(&tx, x, ROWS, 8);
+    while (!atomic_load(b->stop)) {
+        dlc_output_slot slot = {NULL, NULL};
+        CHECK(dlc_run(b->family->program, NULL, &in, 1, &slot, 1) == DLC_OK);
+        slot.managed->deleter(slot.managed);
+    }
+}
+
+static void test_amid_results(void **state) {
+    (void)state;
+    SKIP_FORKS_AMID_CALLS();
+    enum { FORKS = 1500, BUSY = 2 };
+    family f;
+    thread threads[BUSY];
+    atomic_bool stop = false;
+    busy work = {&f, 0, &stop, NULL};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.default_float_modes = true;
+    begin(&f, "interp", &options);
+    for (int i = 0; i < BUSY; i++) start_thread(&threads[i], make_results, &work);
+    for (int i = 0; i < FORKS; i++) fork_and_wait(&f, 5, "interp");
+    atomic_store(&stop, true);
+    join_threads(threads, BUSY);
+    end(&f);
 }
 
 /* ---- forks from a callback, of the only thread that is inside: the child may use everything, and the call goes on in the parent */
@@ -358,6 +409,7 @@ static void test_generations(void **state) {
             _exit(waitpid(next, &status, 0) == next && status == 0 ? 0 : 51);
         }
         dlc_call_destroy(f.call);
+        dlc_graph_destroy(f.graph);
         dlc_program_destroy(f.program);
         dlc_context_destroy(f.context);
         _exit(0);
@@ -370,10 +422,8 @@ static void test_generations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_in_callback),
-        cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_amid_calls),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_in_callback),  cmocka_unit_test(test_generations),
+        cmocka_unit_test(test_amid_calls), cmocka_unit_test(test_amid_results),
     };
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }
