@@ -43,6 +43,16 @@ dlc_status jit_fail(dlc_context *context, const lib_error *error) {
     return full.status;
 }
 
+/* Clears what this thread remembers of failures of the context: another one may come to be at its address. */
+static void forget_failure(const dlc_context *context) {
+    char *message = lib_thread_message(false);
+    if (last_failure.cause == context) last_failure.cause = NULL;
+    if (last_failure.context != context) return;
+    last_failure.context = NULL;
+    last_failure.status = DLC_OK;
+    if (message) *message = 0;
+}
+
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
     return jit_fail(context, error);
 }
@@ -257,6 +267,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
         lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_context_create: %zu bytes were refused", sizeof *context);
         return jit_fail(NULL, &error);
     }
+    forget_failure(context); /* of one that another thread has destroyed */
     context->allocator = *allocator;
     context->unknown_stack = unknown_stack;
     atomic_init(&context->references, 1);
@@ -335,7 +346,7 @@ void graph_context_release(dlc_context *context) {
 void dlc_context_destroy(dlc_context *context) {
     lib_call call;
     if (!context) return;
-    if (last_failure.context == context) last_failure.context = NULL;
+    forget_failure(context);
     if (!graph_call_to_destroy(context, &call)) return;
     jit_context_release(context);
     graph_call_destroyed(context, &call);

@@ -303,9 +303,12 @@ static void remove_binding(dlc_program *program, const jit_binding *binding) {
 /* The mutex is held on entry and exit, but released while building. */
 static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tier tier, jit_plan **plan,
                              lib_error *error) {
-    LIB_TRY(run_init(program, error));
     binding->next = program->bindings;
     program->bindings = binding;
+    if (run_init(program, error) != DLC_OK) {
+        remove_binding(program, binding);
+        return error->status;
+    }
     lib_mutex_unlock(&program->mutex);
     jit_dump_to_log(program, binding->shapes, tier, NULL);
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,

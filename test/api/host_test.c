@@ -72,6 +72,71 @@ static void test_create_destroy(void **state) {
 }
 
 /* A thousand shapes, each with kernels of its own, in a cache that holds some of them. */
+/* Hands out one block for all contexts, one after the other. */
+typedef struct one_place {
+    void *block;
+    size_t size;
+    bool taken;
+} one_place;
+
+static void *allocate_there(void *user, size_t size, size_t alignment) {
+    one_place *p = user;
+    if (!p->size) p->size = size;
+    if (size == p->size && !p->taken) {
+        p->taken = true;
+        return p->block;
+    }
+    void *memory = NULL;
+    return posix_memalign(&memory, alignment < 8 ? 8 : alignment, size) == 0 ? memory : NULL;
+}
+
+static void release_there(void *user, void *memory, size_t size, size_t alignment) {
+    one_place *p = user;
+    (void)size, (void)alignment;
+    if (memory == p->block)
+        p->taken = false;
+    else
+        free(memory);
+}
+
+static void destroy_there(void *context) {
+    dlc_context_destroy(context);
+}
+
+/* A context's messages end with it, also for one that comes to be at its address. */
+static void test_stale_messages(void **state) {
+    (void)state;
+    one_place place = {.size = 0};
+    dlc_allocator allocator = {allocate_there, release_there, &place};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    assert_int_equal(posix_memalign(&place.block, 64, 1 << 16), 0);
+    for (int way = 0; way < 4;
+         way++) { /* a failure, or one of which it is the cause; destroyed here or on another thread */
+        dlc_context *context = open_context("interp", &options), *const before = context;
+        dlc_graph *g;
+        dlc_program *program;
+        OK(context, dlc_graph_create(context, &g));
+        assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_INVALID_ARGUMENT);
+        if (way & 1) assert_int_equal(dlc_run(program, NULL, NULL, 0, NULL, 0), DLC_INVALID_ARGUMENT);
+        dlc_graph_destroy(g);
+        assert_non_null(strstr(dlc_error_message(context), "no output"));
+        thread other;
+        if (way & 2) {
+            start_thread(&other, destroy_there, context);
+            join_threads(&other, 1);
+        } else {
+            dlc_context_destroy(context);
+            if (!way) assert_string_equal(dlc_error_message(NULL), "");
+        }
+        context = open_context("interp", &options);
+        assert_ptr_equal(context, before);
+        assert_string_equal(dlc_error_message(context), "");
+        dlc_context_destroy(context);
+    }
+    free(place.block);
+}
+
 static void test_small_cache(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
@@ -768,6 +833,7 @@ int main(void) {
         cmocka_unit_test(test_two_contexts),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_create_destroy),
+        cmocka_unit_test(test_stale_messages),
         cmocka_unit_test(test_small_cache),
         cmocka_unit_test(test_sizes_of_a_range),
         cmocka_unit_test(test_large_arenas),

@@ -190,6 +190,53 @@ static void test_mistakes(void **state) {
     dlc_context_destroy(context);
 }
 
+typedef struct aliasing {
+    dlc_program *program;
+    int calls;
+} aliasing;
+
+static uint64_t alias_in_clock(void *user) {
+    aliasing *a = user;
+    if (!a->program) return 0;
+    CHECK(dlc_program_alias(a->program, 0, 0) == DLC_INVALID_ARGUMENT);
+    a->calls++;
+    return 0;
+}
+
+/* From the first bind on it is too late, also while that computes constants. */
+static void test_alias_in_bind(void **state) {
+    (void)state;
+    enum { LARGE = 128 };
+    static float w[LARGE * LARGE];
+    aliasing a = {NULL, 0};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_compile_options limited = DLC_COMPILE_OPTIONS_INIT;
+    options.clock_ns = alias_in_clock, options.clock_user = &a;
+    limited.budget_ms = 1000; /* so that it looks at the clock */
+    dlc_context *context = open_context("interp", &options);
+    dlc_graph *g;
+    dlc_program *program;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value past = dlc_input(g, "past", DLC_F32, 1, DIMS(SYMBOL("p"))), c;
+    dlc_output(g, "present", dlc_concat(2, (const dlc_value[]){past, dlc_mul(past, past)}, 0));
+    c = dlc_constant_borrow(g, DLC_F32, 2, SHAPE(LARGE, LARGE), w); /* precomputed at the first run */
+    dlc_output(g, "sums", dlc_reduce_sum(dlc_matmul(c, dlc_exp(c)), 1, SHAPE(1)));
+    OK(context, dlc_compile(context, g, &limited, &program));
+    dlc_graph_destroy(g);
+    a.program = program;
+    for (int run = 0; run < 2; run++) {
+        float x[3] = {1, 2, 3};
+        tensor tx;
+        dlc_output_slot slots[2] = {{NULL, NULL}, {NULL, NULL}};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, 3)}, 1, slots, 2));
+        assert_true(((const float *)slots[0].managed->dl_tensor.data)[5] == 9);
+        for (int o = 0; o < 2; o++) slots[o].managed->deleter(slots[o].managed);
+    }
+    assert_true(a.calls > 2);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 /* What is not concat(input, ...) is refused, and pairs beside each other are not. */
 static void test_refused_pairs(void **state) {
     (void)state;
@@ -455,10 +502,10 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),          cmocka_unit_test(test_apart),   cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_refused_pairs),  cmocka_unit_test(test_axes),    cmocka_unit_test(test_dependent),
-        cmocka_unit_test(test_other_rooms),    cmocka_unit_test(test_stop_at), cmocka_unit_test(test_kept_call),
-        cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_steps),         cmocka_unit_test(test_apart),          cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_refused_pairs), cmocka_unit_test(test_alias_in_bind),  cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_dependent),     cmocka_unit_test(test_other_rooms),    cmocka_unit_test(test_stop_at),
+        cmocka_unit_test(test_kept_call),     cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("room", tests, NULL, NULL);
 }
