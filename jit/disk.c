@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
+enum { FOLDER_BYTES = 4000, NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
 enum { BLOCK_BYTES = 4096 }; /* of usual file systems: disk space of the smallest file */
 #define SUFFIX ".dlck"
 #define SUFFIX_DECISION ".dlcd"
@@ -83,10 +83,10 @@ dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes,
     if (!folder || !folder[0]) return DLC_OK;
     /* Make the path absolute: the host may change its working directory while the context lives. */
     if (folder[0] != '/' && !getcwd(path, sizeof path - 1)) path[0] = 0;
-    size_t size = strlen(path) + strlen(folder) + 2;
-    if (size + NAME_BYTES > sizeof path)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: cache_directory is longer than %zu bytes",
-                        sizeof path - NAME_BYTES);
+    const size_t size = strlen(path) + (path[0] != 0) + strlen(folder) + 1;
+    if (size > FOLDER_BYTES + 1)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: cache_directory is longer than %d bytes",
+                        FOLDER_BYTES);
     context->disk.folder = lib_allocate(&context->allocator, size, 1);
     if (!context->disk.folder) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_context_create: out of memory: a path");
     context->disk.folder_size = size;

@@ -98,7 +98,7 @@ static void choose_way(dlc_call *call) {
     if (!call->frame || !is_direct(call)) return;
     jit_frame_aim(plan, call->frame, c->input_data, c->output_data);
     const jit_step *step = plan->alone;
-    if (!step) return;
+    if (!step || plan->context->trace) return;
     call->alone = step;
     if (step->phases != 1 || !plan->context->default_float_modes) return;
     call->only = step->target->function;

@@ -64,6 +64,11 @@ static int64_t parse_number(lib_lexer *lexer) {
     return number;
 }
 
+/* Is the integer one of the parameter's type? */
+static bool fits(const parameter *p, int64_t integer) {
+    return p->type != 'i' || integer == (int32_t)integer;
+}
+
 /* Parses a number, `dim INPUT AXIS` or `count INPUT`, which follows the type. */
 static void parse_value(lib_lexer *lexer, parameter *p) {
     if (lib_lexer_accept(lexer, "dim")) {
@@ -79,6 +84,7 @@ static void parse_value(lib_lexer *lexer, parameter *p) {
             p->number = lib_lexer_number(lexer);
         else
             p->integer = lib_lexer_integer(lexer);
+        if (!fits(p, p->integer)) lib_lexer_raise(lexer, "%lld is no i32", (long long)p->integer);
     }
 }
 
@@ -198,6 +204,7 @@ static bool fill(const dlc_native *native, const parameter *p, int inputs, const
     case SOURCE_COUNT: integer = count_of(input[p->tensor]); break;
     case SOURCE_NUMBER: break;
     }
+    if (!fits(p, integer)) return false;
     double number = p->source == SOURCE_NUMBER ? p->number : (double)integer;
     switch (p->type) {
     case 'i': out->i32 = (int32_t)integer; break;

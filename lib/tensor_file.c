@@ -62,18 +62,28 @@ bool lib_file_seek(lib_new_file *file, uint64_t position) {
     return true;
 }
 
-/* Inspects the path: a symbolic link is followed, a file that is not regular is refused. Returns the mode of the new file. */
+/* Follows the path's symbolic links: file->path is then none, and need not exist. */
+static void follow(lib_arena *arena, lib_new_file *file) {
+    enum { LINKS = 40 };
+    char target[PATH_MAX];
+    ssize_t length;
+    for (int links = 0; (length = readlink(file->path, target, sizeof target - 1)) >= 0; links++) {
+        if (links == LINKS)
+            lib_raise(arena->scope, DLC_NOT_FOUND, "cannot replace %s: %s", file->path, strerror(ELOOP));
+        target[length] = 0;
+        const char *end = *target == '/' ? NULL : strrchr(file->path, '/');
+        file->path = lib_arena_format(arena, "%.*s%s", end ? (int)(end + 1 - file->path) : 0, file->path, target);
+    }
+}
+
+/* Inspects the path: a file that is not regular is refused. Returns the mode of the new file; 0: that of new files. */
 static mode_t look(lib_arena *arena, lib_new_file *file) {
-    char followed[PATH_MAX];
     struct stat about;
-    if (stat(file->path, &about) != 0) return 0;
-    if (!S_ISREG(about.st_mode))
+    const bool exists = stat(file->path, &about) == 0;
+    if (exists && !S_ISREG(about.st_mode))
         lib_raise(arena->scope, DLC_NOT_FOUND, "cannot replace %s: it is no regular file", file->path);
-    if (!realpath(file->path, followed))
-        lib_raise(arena->scope, errno == ENOMEM ? DLC_OUT_OF_MEMORY : DLC_NOT_FOUND, "cannot replace %s: %s",
-                  file->path, strerror(errno));
-    file->path = lib_arena_string(arena, followed);
-    return about.st_mode & 07777;
+    follow(arena, file);
+    return exists ? about.st_mode & 07777 : 0;
 }
 
 static void create(lib_arena *arena, lib_new_file *file) {

@@ -117,7 +117,7 @@ typedef struct dlc_context_options {
     uint64_t (*clock_ns)(void *user);
     void *clock_user;
     /* Receives what was done when, by clock_ns, on the thread that did it, at its end: "compile", a module of kernels, by the name of its first
-     * one; "run", what a thread did of a kernel in dlc_run on target cpu or interp (not in calls of dlc_call_create). `values` are the names
+     * one; "run", what a thread did of a kernel in a run on target cpu or interp. `values` are the names
      * of the values that the kernel computes (" of a, b"), or "". Both live during the call only. It must not call the library. Default: none */
     void (*trace)(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
                   uint64_t end_ns);
@@ -131,7 +131,8 @@ typedef struct dlc_context_options {
      * repeats no prediction. The folder is created if missing (its parents are not). A file is used only if it is a regular file, is
      * owned by this user or root and writable by its owner only, was written by this very build of the library for this very
      * machine, and is complete; else the kernel is compiled. An unusable folder is no error: the log reports it
-     * once. A path over 4,000 bytes is DLC_INVALID_ARGUMENT. NULL, "": none */
+     * once. A path over 4,000 bytes, with the current folder if it is relative, is
+     * DLC_INVALID_ARGUMENT. NULL, "": none */
     const char *cache_directory;
     /* Approximate limit on the bytes stored there, in blocks of 4 KiB; the least recently used files are evicted. 0: 256 MiB */
     size_t cache_directory_bytes;
@@ -249,8 +250,8 @@ DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_c
  *     in K, out K    pointer to the elements of input or output K
  *     i32 V, i64 V, f32 V, f64 V    V is a number, `dim K A` (the size of axis A of input K) or `count K` (its elements)
  *     user           the pointer given here
- * for example "in 0, out 0, i64 count 0, f32 0.5". If a tensor or axis that the signature names does not exist, or the dlc_native is
- * missing, the call is skipped and its outputs are zeros. */
+ * for example "in 0, out 0, i64 count 0, f32 0.5". If a tensor or axis that the signature names does not exist, a size
+ * does not fit its i32, or the dlc_native is missing, the call is skipped and its outputs are zeros. */
 typedef struct dlc_native dlc_native;
 DLC_API dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
                                      dlc_native **native);
@@ -524,7 +525,8 @@ DLC_API dlc_status dlc_program_tap(dlc_program *program, int count, const dlc_va
 
 typedef struct dlc_compare_options {
     size_t struct_size;
-    /* Elements a of the first and b of the second program agree if |a - b| <= absolute + relative * |b|, or if both are NaN. */
+    /* Elements a of the first and b of the second program agree if they are equal, if both are NaN, or if b is finite and
+     * |a - b| <= absolute + relative * |b|. */
     double absolute, relative;
     /* If they differ, the inputs are written to this file under the names of the first program: .safetensors if the path ends so,
      * else .npz. NULL: not written. */

@@ -12,7 +12,7 @@
  *       return DLC_OK;
  *   }
  *   dlc_trainer_create(context, build, NULL, NULL, &trainer);
- *   dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x, &labels}, 2, &report);
+ *   dlc_trainer_step(trainer, NULL, (const DLTensor *[]){&x, &labels}, 2, &report, NULL, 0);
  *
  * State       Tensors with names, all of them saved and loaded: parameters "w"; for each slot of the optimiser "SLOT.w"; with an average
  *             "average.w"; carried values; and the trainer's numbers "trainer.step", "trainer.skipped", "trainer.seed", "trainer.scale",

@@ -318,6 +318,12 @@ static void test_bad_folders(void **state) {
     options.cache_directory = name;
     assert_int_equal(dlc_context_create(&options, &context), DLC_INVALID_ARGUMENT);
     assert_non_null(strstr(dlc_error_message(NULL), "cache_directory"));
+    name[0] = '/', name[4001] = 0;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(NULL), "longer than 4000 bytes"));
+    name[4000] = 0;
+    OK(NULL, dlc_context_create(&options, &context));
+    dlc_context_destroy(context);
     free(name);
 }
 

@@ -481,7 +481,17 @@ static void test_what_stands_there(void **state) {
     OK(context, dlc_file_write_npy(context, link, F32(&t, data, 2)));
     assert_true(lstat(link, &about) == 0 && S_ISLNK(about.st_mode));
     assert_true(stat(target, &about) == 0 && about.st_size == 128 + sizeof data && (about.st_mode & 07777) == 0600);
+    unlink(target); /* the link leads to where a file may be, relative to its folder */
+    OK(context, dlc_file_write_npy(context, link, F32(&t, data, 1)));
+    assert_true(lstat(link, &about) == 0 && S_ISLNK(about.st_mode) && lstat(target, &about) == 0);
     unlink(link), unlink(target);
+    assert_int_equal(symlink("target.npy", link), 0);
+    OK(context, dlc_file_write_npy(context, link, F32(&t, data, 1)));
+    assert_true(lstat(link, &about) == 0 && S_ISLNK(about.st_mode) && lstat(target, &about) == 0);
+    unlink(link), unlink(target);
+    assert_int_equal(symlink("link.npy", link), 0);
+    refused(dlc_file_write_npy(context, link, F32(&t, data, 1)), DLC_NOT_FOUND, "symbolic links");
+    unlink(link);
 }
 
 /* What was there stays until the new file is whole. */

@@ -111,6 +111,40 @@ static void test_strides(void **state) {
     }
 }
 
+static void count_trace(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
+                        uint64_t end_ns) {
+    (void)name, (void)values, (void)begin_ns, (void)end_ns;
+    if (strcmp(what, "run") == 0) atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* Kernels are traced whichever way the call takes. */
+static void test_trace(void **state) {
+    (void)state;
+    atomic_int traced = 0;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.trace = count_trace, options.trace_user = &traced;
+    options.default_float_modes = true;
+    EACH_TARGET(context, &options) {
+        if (!has_host_memory(all_targets[t_])) continue;
+        dlc_program *program = dense_program(context, "n");
+        dense d;
+        int seen[3];
+        create(context, program, &d, ROWS);
+        volatile int never = 0;
+        dlc_run_options cancellable = DLC_RUN_OPTIONS_INIT;
+        cancellable.cancel = &never;
+        for (int way = 0; way < 3; way++) {
+            const int before = atomic_load(&traced);
+            if (way == 2) dlc_program_profile(program, 1);
+            OK(context, dlc_call_run(d.call, way == 1 ? &cancellable : NULL));
+            seen[way] = atomic_load(&traced) - before;
+        }
+        assert_true(seen[0] > 0 && seen[1] == seen[0] && seen[2] == seen[0]);
+        dlc_call_destroy(d.call);
+        dlc_program_destroy(program);
+    }
+}
+
 /* One plan in the table: others' shapes push the call's plan out, which stays the call's. */
 static void test_eviction(void **state) {
     (void)state;
@@ -273,7 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),  cmocka_unit_test(test_places),        cmocka_unit_test(test_strides),
         cmocka_unit_test(test_eviction), cmocka_unit_test(test_donation),      cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,15 @@ static void test_a_call_that_does_not_fit(void **state) {
         assert_true(result[0] == 0 && result[1] == 0);
         dlc_native_destroy(native);
     }
+    /* a size beyond the parameter's type */
+    dlc_native *native;
+    DLTensor many_rows = x;
+    many_rows.shape = (int64_t[]){INT64_C(1) << 31, 0};
+    result[0] = 1;
+    assert_int_equal(dlc_native_create(context, (void (*)(void))many, NULL, "out 0, i32 dim 0 0", &native), DLC_OK);
+    dlc_native_call(native, 1, (const DLTensor *const[]){&many_rows}, 1, (DLTensor *const[]){&y});
+    assert_true(result[0] == 0);
+    dlc_native_destroy(native);
 }
 
 static void test_mistakes_in_a_signature(void **state) {
@@ -100,7 +109,9 @@ static void test_mistakes_in_a_signature(void **state) {
                                              "i64 count",
                                              "f64 \"1\"",
                                              "out 0 0",
-                                             "i32 99999999999999999999"};
+                                             "i32 99999999999999999999",
+                                             "i32 2147483648",
+                                             "out 0, i32 -2147483649"};
     for (size_t k = 0; k < sizeof signatures / sizeof *signatures; k++) {
         dlc_native *native = (dlc_native *)(uintptr_t)1;
         assert_int_equal(dlc_native_create(context, (void (*)(void))many, NULL, signatures[k], &native),
