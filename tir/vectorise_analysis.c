@@ -19,10 +19,12 @@ enum {
 
 void tir_vec_enter_loop(tir_vectoriser *v, const tir_stmt *loop) {
     v->bound[tir_var_id(v->pool, loop->for_.var)] = true;
+    lib_vec_push(v->arena, &v->loops, loop);
 }
 
 void tir_vec_leave_loop(tir_vectoriser *v, const tir_stmt *loop) {
     v->bound[tir_var_id(v->pool, loop->for_.var)] = false;
+    v->loops.count--;
 }
 
 void tir_vec_enter(tir_vectoriser *v, const tir_stmt *loop, int width, int64_t extent) {
@@ -695,16 +697,33 @@ static bool is_empty(const tir_vectoriser *v, uint32_t buffer) {
     return false;
 }
 
+/* An upper bound of the index. Where a loop ends at the smaller one of two numbers, each of them may depend on outer loops in the way in which the
+ * index does: i = 256*part + step, with step < min(256, n - 256*part), is less than n. */
+static int64_t highest(tir_vectoriser *v, tir_expr index) {
+    int64_t high = tir_range(v->pool, index).high;
+    for (uint32_t i = v->loops.count; i-- > 0;) {
+        const tir_expr var = v->loops.data[i]->for_.var, extent = v->loops.data[i]->for_.extent;
+        if (tir_op_of(v->pool, extent) != TIR_MIN || tir_coefficient(v->pool, index, var) <= 0) continue;
+        for (int k = 0; k < 2; k++) {
+            const tir_expr end = tir_add(v->pool, v->loops.data[i]->for_.lower, tir_operand(v->pool, extent, k));
+            const tir_expr last = tir_sub(v->pool, end, tir_index(v->pool, 1));
+            const int64_t bound = tir_range(v->pool, tir_substitute(v->pool, index, 1, &var, &last)).high;
+            if (bound < high) high = bound;
+        }
+    }
+    return high;
+}
+
 /* Is the load's index within its buffer even where the conditions around the load do not hold? */
 static bool stays_inside(tir_vectoriser *v, tir_expr load, int rank) {
     const tir_buffer *buffer = &v->kernel->buffers.data[tir_get(v->pool, load)->bits];
     for (int i = 0; i < rank; i++) {
         int64_t extent;
         if (!tir_is_const(v->pool, buffer->extent[i], &extent)) return false;
-        tir_interval range = tir_range(v->pool, tir_operand(v->pool, load, i));
-        if (range.low < 0 || range.high >= extent)
-            range = tir_range(v->pool, resolve(v, tir_operand(v->pool, load, i)));
-        if (range.low < 0 || range.high >= extent) return false;
+        const tir_interval range = tir_range(v->pool, tir_operand(v->pool, load, i));
+        if (range.low >= 0 && range.high < extent) continue;
+        const tir_expr index = resolve(v, tir_operand(v->pool, load, i));
+        if (tir_range(v->pool, index).low < 0 || highest(v, index) >= extent) return false;
     }
     return true;
 }

@@ -29,6 +29,7 @@ typedef struct tir_vectoriser {
     uint32_t variables;
     /* outermost first */
     lib_vec(tir_known_variable) known;
+    lib_vec(const tir_stmt *) loops;
     /* by expression: does it depend on the lane? Number of the last analysis that visited it */
     bool *varies;
     uint32_t *seen, now;
