@@ -39,6 +39,8 @@ static int64_t even_share(int64_t extent, int64_t least) {
 }
 
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
+    /* a loop that cannot be split: its iterations are tasks if those of the loops around it are fewer, and if they are not much too small */
+    enum { TASKS = 16, SMALLER = 8 };
     rules *r = nest->r;
     const char *name = nest->stage->name;
     int inside = nest->count;
@@ -48,11 +50,16 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
         each = points;
         points = extent < 0 ? -1 : points * extent;
     }
-    for (int i = 0; i < inside; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest->loop[i].name);
+    int64_t tasks = 1; /* -1: unknown */
+    for (int i = 0; i < inside; i++) {
+        tir_schedule_add(r->schedule, "par %s.%s", name, nest->loop[i].name);
+        tasks = tasks < 0 || nest->loop[i].extent < 0 || tasks >= TASKS ? -1 : tasks * nest->loop[i].extent;
+    }
     if (inside == nest->count) return;
     rules_loop *edge = &nest->loop[inside];
     int64_t factor = each > 0 ? (least + each - 1) / each : 1;
-    if (edge->extent < 0 && (edge->whole || factor <= 1)) {
+    const bool few = tasks >= 0 && tasks < TASKS && factor <= SMALLER && edge->extent > factor;
+    if (edge->extent < 0 ? edge->whole || factor <= 1 : edge->whole && few) {
         tir_schedule_add(r->schedule, "par %s.%s", name, edge->name);
     } else if (!edge->whole && factor > 0 && (edge->extent < 0 || edge->extent > factor)) {
         if (edge->extent > 0) factor = even_share(edge->extent, factor);
@@ -855,12 +862,15 @@ bool rules_map_straight(rules *r, int s) {
     int64_t task = (RULES_TASK_POINTS + block - 1) / block * block;
     const uint32_t fused = first < last ? tir_axis_bit(last + 1) - tir_axis_bit(first) : 0;
     clip_choices(r, stage, fused, extent > 0 && extent <= block ? first - 1 : -1);
+    const char *whole = loop;
     loop = rules_form_long_tasks(&nest, loop, extent, task);
+    const bool cut = loop != whole && first == last && rules_selects(r, stage, last, false);
     const char *row = nest.count && first == last && last == stage->space - 1 && extent > 0 && extent <= task
                           ? nest.loop[nest.count - 1].name
                           : NULL;
     if (extent < 0 || extent > (few ? 2 * block : block)) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", name, loop, (long long)block);
+        if (cut) tir_schedule_add(r->schedule, "clip %s.vo", name); /* of the task in which the choice changes */
         loop = "vi";
     }
     if (row) fetch_chosen_rows(r, s, first - 1, last, row);
