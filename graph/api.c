@@ -745,6 +745,14 @@ static void print_into(lib_arena *arena, const graph *g, bool elide, const dlc_a
     if (!*out) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: a text of %zu bytes", text.length);
 }
 
+/* Bytes of the graph's constants, its sub-graphs' included; the depth of sub-graphs is limited. */
+static size_t constant_bytes(const graph *g) {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < g->constants.count; i++) bytes += g->constants.data[i].size;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) bytes += constant_bytes(g->subgraphs.data[i]);
+    return bytes;
+}
+
 dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
     return dlc_graph_print_with(handle, NULL, text);
 }
@@ -765,9 +773,10 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     lib_allowance allowance;
     GRAPH_CALL(handle->context, graph_stack(handle->g));
     lib_arena_init(&arena, allocator, &scope);
-    /* a graph's memory is many times the text that it came from: it counts once */
+    /* A graph's memory is many times the text that it came from: it counts once. Constants may lie elsewhere. */
+    const size_t constants = options.elide_constants ? 0 : constant_bytes(handle->g);
     lib_allowance_begin(&allowance, &arena, graph_context_limits(handle->context),
-                        handle->arena->total / LIB_LIMIT_MEMORY_PER_BYTE);
+                        handle->arena->total / LIB_LIMIT_MEMORY_PER_BYTE + constants);
     if (LIB_ENTER(&scope)) print_into(&arena, handle->g, options.elide_constants, allocator, text);
     lib_arena_free(&arena);
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);

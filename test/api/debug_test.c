@@ -209,7 +209,29 @@ static void test_progress_counts_kernels(void **state) {
     }
 }
 
-/* ---- graphs without their weights */
+/* ---- graphs with their weights, and without */
+
+/* Weights that the graph borrows are no part of its own memory; their text is many times what a call may take beside its input. */
+static void test_borrowed_constants_are_printed(void **state) {
+    enum { ELEMENTS = 1 << 20 };
+    (void)state;
+    float *w = calloc(ELEMENTS, sizeof *w);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    dlc_graph *g;
+    char *text;
+    options.target = "interp";
+    options.limits.memory = 1 << 20;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    OK(context, dlc_graph_create(context, &g));
+    dlc_output(g, "y", dlc_constant_borrow(g, DLC_F32, 1, SHAPE(ELEMENTS), w));
+    OK(context, dlc_graph_print(g, &text));
+    assert_true(strlen(text) > 2 * ELEMENTS * sizeof *w);
+    dlc_text_free(context, text);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+    free(w);
+}
 
 static void test_constants_are_elided(void **state) {
     (void)state;
@@ -747,6 +769,7 @@ int main(void) {
         cmocka_unit_test(test_profile_times),
         cmocka_unit_test(test_sweeps),
         cmocka_unit_test(test_progress_counts_kernels),
+        cmocka_unit_test(test_borrowed_constants_are_printed),
         cmocka_unit_test(test_constants_are_elided),
         cmocka_unit_test(test_taps),
         cmocka_unit_test(test_calls_are_not_tapped),
