@@ -546,6 +546,32 @@ static void split_columns(tile_loops *l) {
     l->vi = "v_i";
 }
 
+/* Does the loop over the axis belong inside of the loops over tiles? */
+static bool is_last(const tile_loops *l, int axis) {
+    return l->walk == WALK_BETWEEN_LAST && is_between_columns(l->r, l->number, l->main, l->v, l->u, axis);
+}
+
+/* Tasks of the loops outside of those over tiles of rows. */
+static double count_tasks(const tile_loops *l) {
+    double tasks = l->block ? (double)l->m / (double)l->block : 1;
+    if (l->vo && l->walk != WALK_ROWS_FIRST) tasks *= ceil((double)l->n / (double)l->tile.nr);
+    for (int a = 0; a < l->owner->space; a++)
+        if (a != l->v && a != l->u && !is_last(l, a)) tasks *= (double)rules_known_extent(l->r, &l->owner->axis[a]);
+    return tasks;
+}
+
+/* Rows of a block if panels, which are copied in the loop over them, are too few tasks for the threads: so many that a panel's copy, made anew
+ * for each block, costs little. 0: all rows. */
+static int64_t shared_rows(const tile_loops *l) {
+    enum { LEAST = 16 }; /* tiles */
+    const int threads = l->r->threads;
+    const double wanted = (double)(TASKS * threads) / count_tasks(l);
+    if (threads == 1 || wanted <= 1 || l->u < 0 || l->m < 2 * LEAST * l->tile.mr) return 0;
+    const int64_t least = LEAST * l->tile.mr, share = (int64_t)((double)l->m / wanted);
+    const int64_t block = large_divisor(l->m, share < least ? least : share);
+    return block >= least / 2 && block < l->m ? block : 0;
+}
+
 /* Chooses the order of the loops over panels and rows, and blocks of rows. */
 static void choose_order(tile_loops *l) {
     rules *r = l->r;
@@ -553,6 +579,7 @@ static void choose_order(tile_loops *l) {
     l->walk = WALK_PANELS_FIRST;
     if (l->place) return;
     l->panels = rules_panels_of(r, r->region->stages.data[l->main].name);
+    if (l->panels) l->block = shared_rows(l);
     if (l->panels || !l->vo) return;
     l->walk = choose_walk(l);
     if (l->walk < WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
@@ -576,11 +603,6 @@ static void add_loop(tile_loops *l, const char *loop, bool parallel) {
     lib_text_format(&l->order, " %s", loop);
     if (parallel) lib_text_format(&l->parallel, " %s.%s", l->owner->name, loop);
     l->last = loop;
-}
-
-/* Does the loop over the axis belong inside of the loops over tiles? */
-static bool is_last(const tile_loops *l, int axis) {
-    return l->walk == WALK_BETWEEN_LAST && is_between_columns(l->r, l->number, l->main, l->v, l->u, axis);
 }
 
 /* Is the loop over tiles of separate rows outside of that over another axis, in the order of the axes in memory? Rows that are distant
@@ -614,15 +636,6 @@ static void add_outer_loops(tile_loops *l) {
         const bool here = round == 0 ? first : l->walk == WALK_PANELS_INSIDE;
         if (here && l->vo) add_loop(l, l->vo, !place);
     }
-}
-
-/* Tasks of the loops added so far. */
-static double count_tasks(const tile_loops *l) {
-    double tasks = l->block ? (double)l->m / (double)l->block : 1;
-    if (l->vo && l->walk != WALK_ROWS_FIRST) tasks *= ceil((double)l->n / (double)l->tile.nr);
-    for (int a = 0; a < l->owner->space; a++)
-        if (a != l->v && a != l->u && !is_last(l, a)) tasks *= (double)rules_known_extent(l->r, &l->owner->axis[a]);
-    return tasks;
 }
 
 /* Adds the loops over tiles of rows, over panels if rows are first, and those inside of both. */

@@ -144,12 +144,24 @@ static bool is_close(const rules *r, int s, const rules_tile_shape *t, double ti
     return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
 }
 
+/* The tile, or, if the sums run through blocks of rows, what is a task of them. */
+static rules_tile_shape task_of(rules *r, int s, const rules_tile_shape *t) {
+    rules_tile_shape task = *t;
+    rules_operand_tile blocks = {.v = t->v, .u = t->u, .nr = t->nr, .mr = t->mr, .lanes = t->lanes};
+    if (choose_operand_access(r, s, &task, &blocks) != RULES_OPERAND_ROW_BLOCKS) return *t;
+    task.nr = blocks.columns;
+    task.mr = blocks.m;
+    return task;
+}
+
 /* Cuts the sums into parts if that is better (rules_prepare_parts): s is then the number of the sums over a part. */
 static bool cut_sums(rules *r, int s, bool by_lanes, const rules_tile_shape *t, const rules_lanes_tile *lanes) {
     const bool packs = lanes->pack[0] != UINT32_MAX || lanes->pack[1] != UINT32_MAX;
-    const rules_tile_shape by = {.v = lanes->v, .u = lanes->u, .nr = lanes->nr, .mr = lanes->mr};
-    if (by_lanes) return rules_prepare_parts(r, s, &by, packs ? lanes->vector * RULES_LANE_VECTORS : 1);
-    return rules_prepare_parts(r, s, t, t->unit ? tir_unit_width(t->unit) : 1);
+    const rules_tile_shape task =
+        by_lanes ? (rules_tile_shape){.v = lanes->v, .u = lanes->u, .nr = lanes->nr, .mr = lanes->mr}
+                 : task_of(r, s, t);
+    const int width = by_lanes && packs ? (int)lanes->vector * RULES_LANE_VECTORS : 1;
+    return rules_prepare_parts(r, s, &task, task.unit ? tir_unit_width(task.unit) : width);
 }
 
 void rules_prepare_tile(rules *r, int s) {
