@@ -101,7 +101,8 @@ typedef struct rules_lanes_tile {
     int64_t vector, rows, columns;
 } rules_lanes_tile;
 
-enum { RULES_LANE_VECTORS = 4 }; /* of a partial sum, at most: a power of two */
+enum { RULES_LEAST_COLUMNS = 256 }; /* of a task of sums that run through blocks of rows */
+enum { RULES_LANE_VECTORS = 4 };    /* of a partial sum, at most: a power of two */
 
 /* How the tiles of a contraction read an operand given at run time that is contiguous along vectors (rules_operand.c). */
 typedef enum rules_operand_access {

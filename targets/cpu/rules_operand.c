@@ -19,10 +19,9 @@ enum {
     FEWER_ROWS = 8,  /* rows of a block if one tile covers all results' rows; each row of a block is a stream */
     SOME_ROWS = 16,  /* rows of a block if two tiles do; MANY_ROWS: if more do */
     MANY_ROWS = 32,
-    LEAST_COLUMNS = 256, /* of a task */
-    COPY_USES = 512,     /* uses of a broadcast element from which on a copy pays */
-    FEWEST_ROWS = 2,     /* of results: with so few, all time is spent on reading */
-    WIDENED_TILES = 4    /* tiles that use an element, from which on a widened copy pays */
+    COPY_USES = 512,  /* uses of a broadcast element from which on a copy pays */
+    FEWEST_ROWS = 2,  /* of results: with so few, all time is spent on reading */
+    WIDENED_TILES = 4 /* tiles that use an element, from which on a widened copy pays */
 };
 
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
@@ -107,11 +106,11 @@ static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, doub
     int64_t tasks = (int64_t)((double)r->threads / outer), columns;
     if (tasks < 1) tasks = 1;
     columns = (n + tasks - 1) / tasks;
-    if (columns < LEAST_COLUMNS) columns = LEAST_COLUMNS;
+    if (columns < RULES_LEAST_COLUMNS) columns = RULES_LEAST_COLUMNS;
     columns = (columns + nr - 1) / nr * nr;
     int64_t most = r->machine->l2 / 4 / (m * 4) / nr * nr;
     if (columns > most) columns = most;
-    return columns < LEAST_COLUMNS && columns < n ? 0 : columns;
+    return columns < RULES_LEAST_COLUMNS && columns < n ? 0 : columns;
 }
 
 /* Predicted cycles of one row of a panel, for all tiles that use it. */

@@ -213,16 +213,16 @@ static int long_axis(const rules *r, const tir_stage *stage, int64_t points) {
     return axis;
 }
 
-/* Numbers of parts that the sums of s in such tiles may be worth. */
+/* Numbers of parts that the sums of s in such tiles may be worth, so few that the results of all parts stay in L2. */
 typedef struct part_counts {
-    /* so many that there are tasks for many threads */
+    /* that there are tasks for many threads */
     double tasks;
-    /* so many that the operands of a part stay in L2, if tiles read operands again that exceed L3; else 0 */
+    /* that the operands of a part stay in L2, if tiles read operands again that exceed L3; else 0 */
     double cache;
 } part_counts;
 
 static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
-    enum { TASKS = 32, TASK_CYCLES = 50000, BYTES = 8 /* read per cycle */ };
+    enum { TASKS = 16, TASK_CYCLES = 50000, BYTES = 8 /* read per cycle */ };
     const tir_stage *stage = &r->region->stages.data[s];
     const double points = (double)tir_points(r->region, stage, 0, stage->space),
                  each = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
@@ -239,8 +239,9 @@ static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
     }
     if (cycles < bytes / BYTES) cycles = bytes / BYTES;
     const bool again = 2 * bytes > (double)r->machine->l3 && 2 * traffic > 3 * bytes;
-    return (part_counts){.tasks = fmin(TASKS, cycles / TASK_CYCLES) / tiles,
-                         .cache = again ? 2 * bytes / (double)r->machine->l2 : 0};
+    const double result = points * (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    const double tasks = fmin(TASKS, cycles / TASK_CYCLES) / tiles, l2 = (double)r->machine->l2 / 2, most = l2 / result;
+    return (part_counts){.tasks = fmin(tasks, most), .cache = again ? fmin(bytes / l2, most) : 0};
 }
 
 /* About so many parts, at most `most`, of an axis of `groups` groups of steps that are kept together; 1: no parts. */

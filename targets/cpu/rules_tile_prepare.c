@@ -144,12 +144,13 @@ static bool is_close(const rules *r, int s, const rules_tile_shape *t, double ti
     return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
 }
 
-/* The tile, or, if the sums run through blocks of rows, what is a task of them. */
+/* The tile, or, if the sums run through blocks of rows, the smallest task of them: how large tasks are depends on threads, on which results must
+ * not depend. */
 static rules_tile_shape task_of(rules *r, int s, const rules_tile_shape *t) {
     rules_tile_shape task = *t;
     rules_operand_tile blocks = {.v = t->v, .u = t->u, .nr = t->nr, .mr = t->mr, .lanes = t->lanes};
     if (choose_operand_access(r, s, &task, &blocks) != RULES_OPERAND_ROW_BLOCKS) return *t;
-    task.nr = blocks.columns;
+    task.nr = RULES_LEAST_COLUMNS;
     task.mr = blocks.m;
     return task;
 }
