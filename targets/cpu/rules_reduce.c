@@ -222,7 +222,7 @@ typedef struct part_counts {
 } part_counts;
 
 static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
-    enum { TASKS = 16, TASK_CYCLES = 50000, BYTES = 8 /* read per cycle */ };
+    const double TASKS = 16, TASK_CYCLES = 50000, BYTES = 8; /* read per cycle */
     const tir_stage *stage = &r->region->stages.data[s];
     const double points = (double)tir_points(r->region, stage, 0, stage->space),
                  each = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);

@@ -146,7 +146,7 @@ static verdict judge(rows_trial *t) {
 static verdict judge_sample(const graph_op *op, const char *line, size_t length, dlc_dtype dtype) {
     lib_scope scope;
     lib_arena arena;
-    verdict v = {0, 0};
+    volatile verdict v = {0, 0};
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) {
         bool varies;
