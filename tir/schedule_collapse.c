@@ -176,8 +176,16 @@ static bool is_free(const tir_stage *fold, tir_expr index) {
     return found;
 }
 
+/* Is axis d of the step, by which component k of the fold's next state is indexed, of one point, and no axis that the fold keeps? */
+static bool is_single(const collapsing *c, const tir_stage *fold, int k, const tir_stage *step, int d) {
+    const tir_expr index = tir_operand(c->pool, fold->value[k], d);
+    if (extent_of(c, step->axis[d].extent) != 1 || !is_zero(c, index)) return false;
+    const bool own = c->region->tensors.data[fold->tensor[k]].rank > fold->space;
+    return !own && (!is_free(fold, index) || fold->space > 1);
+}
+
 /* The pairs of a fold's step that may be joined: those of axes by which the fold's free axes index its next state; not those of time, nor of the
- * state's own dimensions, which the fold does not join; none of steps that other steps alone read. */
+ * state's own dimensions, which the fold does not join, except with axes of one point; none of steps that other steps alone read. */
 static uint32_t pairs_of_step(const collapsing *c, const tir_stage *step) {
     const tir_stage *fold = stage_at(c, step->fold);
     uint32_t pairs = 0;
@@ -185,7 +193,8 @@ static uint32_t pairs_of_step(const collapsing *c, const tir_stage *step) {
         const tir_expr next = fold->value[k];
         if (tir_get(c->pool, next)->bits != step->tensor[0]) continue;
         for (int d = 0; d + 1 < step->space; d++)
-            if (is_free(fold, tir_operand(c->pool, next, d)) && is_free(fold, tir_operand(c->pool, next, d + 1)))
+            if ((is_free(fold, tir_operand(c->pool, next, d)) && is_free(fold, tir_operand(c->pool, next, d + 1))) ||
+                is_single(c, fold, k, step, d) || is_single(c, fold, k, step, d + 1))
                 pairs |= 1u << d;
     }
     return pairs;
