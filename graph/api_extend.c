@@ -326,9 +326,9 @@ static void find_operator(dlc_graph *handle, void *arguments) {
         const dlc_setting *s = &a->setting[i];
         int at = s->name ? graph_op_attribute(op, s->name) : -1;
         if (at < 0) {
-            lib_nearest nearest = graph_nearest_attribute(op, s->name);
+            const graph_hint hint = graph_attribute_hint(op, s->name);
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: there is no attribute %s%s", op->name,
-                      s->name ? s->name : "without a name", lib_nearest_hint(&nearest));
+                      s->name ? s->name : "without a name", hint.text);
         }
         if (a->attribute[at].given)
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: attribute %s is given twice", op->name, s->name);

@@ -2,6 +2,8 @@
  * rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
+#include <stdio.h>
+
 #include "graph/ops_common.h"
 #include "graph/origin.h"
 
@@ -104,11 +106,18 @@ const graph_op *graph_op_find_alias(const char *name) {
     return NULL;
 }
 
-lib_nearest graph_nearest_attribute(const graph_op *op, const char *name) {
+graph_hint graph_attribute_hint(const graph_op *op, const char *name) {
+    graph_hint hint;
     lib_nearest nearest = lib_nearest_to(name);
     for (int i = 0; op->attribute[i].name; i++)
         lib_nearest_try(&nearest, op->attribute[i].name, strlen(op->attribute[i].name));
-    return nearest;
+    size_t at = (size_t)snprintf(hint.text, sizeof hint.text, "%s", lib_nearest_hint(&nearest));
+    if (at) return hint;
+    if (!op->attribute[0].name) snprintf(hint.text, sizeof hint.text, "; it has none");
+    for (int i = 0; op->attribute[i].name && at < sizeof hint.text; i++)
+        at += (size_t)snprintf(hint.text + at, sizeof hint.text - at, "%s%s", i ? ", " : "; it has ",
+                               op->attribute[i].name);
+    return hint;
 }
 
 int graph_op_attribute(const graph_op *op, const char *name) {

@@ -315,9 +315,13 @@ const graph_op *graph_op_find_alias(const char *name);
 size_t graph_op_alias(const graph_op *op, int i, const char **word);
 /* The row of that name in the table, else the one that the host registered (registry.h), else the one with that alias; NULL: none. */
 const graph_op *graph_find_op(const graph *g, const char *name);
-/* For messages about an unknown name: the operator, or the attribute of `op`, with the most similar name. */
+/* For messages about an unknown name: the operator with the most similar name. */
 lib_nearest graph_nearest_op(const graph *g, const char *name);
-lib_nearest graph_nearest_attribute(const graph_op *op, const char *name);
+/* The end of a message about an unknown name of an attribute: the most similar one, or, if none is, those that `op` has. */
+typedef struct graph_hint {
+    char text[256];
+} graph_hint;
+graph_hint graph_attribute_hint(const graph_op *op, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
 /* The row's tolerance in ulp of results of that dtype: `tolerance` if it is set, else one that follows from `accuracy`. */

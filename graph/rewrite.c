@@ -72,9 +72,8 @@ static bool is_variable(const lib_lexer *lexer, const graph_attribute_spec *spec
 static void parse_attribute(parser *p, pattern *call, const char *name) {
     int at = graph_op_attribute(call->op, name);
     if (at < 0) {
-        lib_nearest nearest = graph_nearest_attribute(call->op, name);
-        lib_lexer_raise(&p->lexer, "operator %s has no attribute %s%s", call->op->name, name,
-                        lib_nearest_hint(&nearest));
+        const graph_hint hint = graph_attribute_hint(call->op, name);
+        lib_lexer_raise(&p->lexer, "operator %s has no attribute %s%s", call->op->name, name, hint.text);
     }
     const graph_attribute_spec *spec = &call->op->attribute[at];
     attribute_pattern *out = &call->attribute[at];

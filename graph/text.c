@@ -562,8 +562,8 @@ static graph_id parse_operator(parser *p, const char *name) {
         attributes_began = true;
         int at = graph_op_attribute(op, word);
         if (at < 0) {
-            lib_nearest nearest = graph_nearest_attribute(op, word);
-            lib_lexer_raise(p->lexer, "operator %s has no attribute %s%s", name, word, lib_nearest_hint(&nearest));
+            const graph_hint hint = graph_attribute_hint(op, word);
+            lib_lexer_raise(p->lexer, "operator %s has no attribute %s%s", name, word, hint.text);
         }
         if (attribute[at].given) lib_lexer_raise(p->lexer, "attribute %s is given twice", word);
         *p->lexer = ahead;

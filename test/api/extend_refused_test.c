@@ -184,7 +184,7 @@ static void test_refused_uses(void **state) {
         {"graph {\n input x: f32[3, 5]\n input w: f64[5, 2]\n y = my_linear(x, w)\n}",
          "operand `w` is f64, expected f32"},
         {"graph {\n input x: f32[3, 5]\n y = my_linear(x)\n}", "my_linear: 1 operands were given, expected 2 (x w)"},
-        {"graph {\n input x: f32[3, 5]\n y = my_linear(x, x, axis=2)\n}", "operator my_linear has no attribute axis"},
+        {"graph {\n input x: f32[3, 5]\n y = my_linear(x, x, axis=2)\n}", "operator my_linear has no attribute axis; it has none"},
         {"graph {\n input x: f32[3]\n y = inner(x)\n}", "`x` is read outside of its dimension 0"},
         {"graph {\n input x: f32[3]\n y = repeated(x)\n}", "the size of index `k` is negative"},
         {"graph {\n input x: i4[6]\n y = inner(x)\n}", "expected one of these element types: any"},
