@@ -5,10 +5,16 @@
 #include "graph/build.h"
 #include "graph/internal.h"
 
-enum { CUT_SIZE };
+enum { CUT_SIZE, BRANCH_SIZES = 2 };
 
 static bool is_cut(const graph_node *node) {
     return node->op->structure == GRAPH_CUTS;
+}
+
+/* The attribute with sizes that the run counts: of a cut, or of a composite whose expansion has cuts of these sizes; NULL: there is none. */
+static const graph_attribute *counted_sizes(const graph_node *node) {
+    if (is_cut(node) || (node->op->algebra & GRAPH_COUNTS)) return &node->attribute[CUT_SIZE];
+    return node->op->structure == GRAPH_BRANCHES ? &node->attribute[BRANCH_SIZES] : NULL;
 }
 
 static bool is_cut_of(const graph *g, const graph_node *node) {
@@ -70,9 +76,9 @@ static bool is_spoken_of(const graph *g, const bool *live, tir_expr symbol) {
 bool graph_revive_cuts(const graph *g, bool *live) {
     bool more = false;
     for (uint32_t n = 0; n < g->nodes.count; n++) {
-        if (live[n] || !is_cut(&g->nodes.data[n])) continue;
-        live[n] = is_spoken_of(g, live, g->nodes.data[n].attribute[CUT_SIZE].dims[0]);
-        more = more || live[n];
+        const graph_attribute *sizes = live[n] ? NULL : counted_sizes(&g->nodes.data[n]);
+        for (int i = 0; sizes && !live[n] && i < sizes->count; i++) live[n] = is_spoken_of(g, live, sizes->dims[i]);
+        more = more || (sizes && live[n]);
     }
     return more;
 }

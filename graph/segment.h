@@ -54,7 +54,7 @@ bool graph_has_cuts(const graph *g);
 bool graph_is_counted(const graph *g, tir_expr symbol);
 /* Does the expression depend on a counted symbol? */
 bool graph_depends_on_data(const graph *g, tir_expr e);
-/* Marks as live the cuts whose symbols occur in shapes or attributes of live nodes; false: no new ones. */
+/* Marks as live the cuts, and composites that become cuts, whose symbols occur in shapes or attributes of live nodes; false: no new ones. */
 bool graph_revive_cuts(const graph *g, bool *live);
 /* Raises if the graph cannot be split: two cuts count one symbol, it is also a size of an input, or a cut is in a sub-graph. The
  * segments share the constants of g. */

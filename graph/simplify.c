@@ -333,14 +333,18 @@ static bool numbers_of(const match *m, int count, const tir_expr *dims, int64_t 
     return true;
 }
 
-/* The constant operand's bytes from `offset` on, in the result's shape; 0: the shape is symbolic. */
-static graph_id constant_from(const match *m, size_t offset) {
+/* The constant operand's elements from `first` on, in the result's shape; 0: the shape is symbolic, or the first of packed elements is
+ * inside of a byte. */
+static graph_id constant_from(const match *m, size_t first) {
     graph *g = m->g;
+    const dlc_dtype dtype = m->result->dtype;
     graph_constant part = *graph_constant_of(g, m->input[0]);
     int64_t shape[DLC_MAX_RANK];
-    size_t size = lib_dtype_size(m->result->dtype);
+    size_t count = 1;
     if (!numbers_of(m, m->result->rank, m->result->dim, shape)) return 0;
-    for (int i = 0; i < m->result->rank; i++) size *= (size_t)shape[i];
+    if (lib_dtype_is_packed(dtype) && first % (8 / lib_dtypes[dtype].bits)) return 0;
+    for (int i = 0; i < m->result->rank; i++) count *= (size_t)shape[i];
+    const size_t offset = lib_dtype_bytes(dtype, first), size = lib_dtype_bytes(dtype, count);
     if (size != part.size) {
         part.identity = lib_hash_mix(lib_hash_mix(part.identity, offset), size);
         part.described = false;
@@ -349,7 +353,7 @@ static graph_id constant_from(const match *m, size_t offset) {
     part.size = size;
     return graph_emit_with(g, "constant", 0, NULL, 3,
                            (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, part)),
-                                             graph_set_integer("dtype", m->result->dtype),
+                                             graph_set_integer("dtype", dtype),
                                              graph_set_dims("shape", m->result->rank, m->result->dim)});
 }
 
@@ -363,15 +367,15 @@ static graph_id apply_slice_constant(const match *m) {
     int64_t size[DLC_MAX_RANK], taken[DLC_MAX_RANK], start[DLC_MAX_RANK];
     if (!numbers_of(m, x->rank, x->dim, size) || !numbers_of(m, x->rank, m->result->dim, taken)) return 0;
     if (!numbers_of(m, m->attribute[0].count, m->attribute[0].dims, start)) return 0;
-    size_t offset = 0;
+    size_t first = 0;
     bool whole = true; /* all axes from here on are full */
     for (int i = x->rank; i-- > 0; whole = whole && taken[i] == size[i]) {
         if ((m->attribute[2].count && m->attribute[2].list[i] != 1) || !taken[i]) return 0;
         if (!whole && taken[i] != 1) return 0;
     }
     for (int i = 0; i < x->rank; i++)
-        offset = offset * (size_t)size[i] + (size_t)(start[i] < 0 ? start[i] + size[i] : start[i]);
-    return constant_from(m, offset * lib_dtype_size(x->dtype));
+        first = first * (size_t)size[i] + (size_t)(start[i] < 0 ? start[i] + size[i] : start[i]);
+    return constant_from(m, first);
 }
 
 static graph_id apply_concat_one(const match *m) {
