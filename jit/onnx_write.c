@@ -8,6 +8,7 @@
 
 #ifdef DLC_ONNX
 #include "graph/onnx/export.h"
+#include "graph/onnx/model.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,6 +114,12 @@ static void prepare(lib_arena *arena, const char *path, writing *w) {
     const char *slash = strrchr(w->data.path, '/');
     model->location = slash ? slash + 1 : w->data.path;
     if (w->external_bytes) w->external = onnx_place_external((onnx_out_graph *)model->graph, w->external_bytes);
+    if (w->external && !onnx_is_location((onnx_bytes){model->location, strlen(model->location)}))
+        lib_raise(
+            arena->scope, DLC_INVALID_ARGUMENT,
+            "%s cannot be named in the model: readers take no file of external data whose name has a backslash, or a "
+            "colon after one letter",
+            model->location);
     const uint64_t size = onnx_model_size(model);
     if (size > INT32_MAX)
         lib_raise(arena->scope, DLC_BUDGET_EXCEEDED,

@@ -86,18 +86,19 @@ static const onnx_attribute *find_attribute(const onnx_attribute *list, size_t c
     return NULL;
 }
 
-/* Resolves a reference to an attribute of the enclosing function: the caller's value, or the function's default; NULL: omitted. */
+/* Resolves a reference to an attribute of the enclosing function: the caller's value, or, if it gives none or refers to one that was not
+ * given to it, the function's default; NULL: omitted. */
 static const onnx_attribute *resolve(const onnx_call *call, const onnx_attribute *attribute) {
-    while (attribute && attribute->reference.size && call) {
-        const onnx_attribute *given =
-            find_attribute(call->node->attributes.data, call->node->attributes.count, attribute->reference, NULL);
-        if (!given)
-            return find_attribute(call->function->attribute_defaults.data, call->function->attribute_defaults.count,
-                                  attribute->reference, NULL);
-        attribute = given;
-        call = call->outer;
-    }
-    return attribute && attribute->reference.size ? NULL : attribute;
+    if (!attribute || !attribute->reference.size) return attribute;
+    if (!call) return NULL;
+    const onnx_function *function = call->function;
+    const onnx_attribute *value =
+        resolve(call->outer,
+                find_attribute(call->node->attributes.data, call->node->attributes.count, attribute->reference, NULL));
+    if (!value)
+        value = find_attribute(function->attribute_defaults.data, function->attribute_defaults.count,
+                               attribute->reference, NULL);
+    return value && value->reference.size ? NULL : value;
 }
 
 const onnx_attribute *onnx_attribute_at(const onnx_import *im, size_t i) {

@@ -21,6 +21,26 @@ static const char *identifier_of(onnx_import *im, const char *text) {
     return copy;
 }
 
+/* Is there an input that names a dimension so in the file? */
+static bool is_parameter(const onnx_import *im, const char *name) {
+    const onnx_graph *main = im->model->graph;
+    for (size_t i = 0; i < main->inputs.count; i++) {
+        const onnx_type *type = main->inputs.data[i].type;
+        const onnx_shape *shape = type && type->which == ONNX_TYPE_TENSOR ? type->tensor->shape : NULL;
+        for (size_t d = 0; shape && d < shape->dims.count; d++)
+            if (shape->dims.data[d].which == 2 && onnx_is(shape->dims.data[d].parameter, name)) return true;
+    }
+    return false;
+}
+
+/* The text as an identifier that is no symbol so far: names of inputs that differ may be one identifier, or begin alike. */
+static const char *new_symbol(onnx_import *im, const char *text) {
+    const char *base = identifier_of(im, text), *name = base;
+    for (int i = 2; graph_find_symbol(im->g, name) != UINT32_MAX || is_parameter(im, name); i++)
+        name = lib_arena_format(im->g->arena, "%s__%d", base, i);
+    return name;
+}
+
 /* The size that the options give for a dimension, by its name in the file or by its symbol `made` (may be NULL); -1: none. */
 static int64_t size_given(onnx_import *im, const onnx_dimension *dim, const char *made) {
     for (int i = 0; i < im->options->dim_count; i++) {
@@ -38,7 +58,7 @@ static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const c
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
     const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
     const char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis),
-               *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : identifier_of(im, own);
+               *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : new_symbol(im, own);
     const int64_t given = size_given(im, dim, named || element ? NULL : name);
     if (given >= 0) return tir_index(im->g->pool, given);
     if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);

@@ -365,8 +365,9 @@ onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor) {
     return external;
 }
 
-static bool is_location(onnx_bytes location) {
-    if (location.size > ONNX_NAME_MAX || location.data[0] == '/' || (location.size > 1 && location.data[1] == ':'))
+bool onnx_is_location(onnx_bytes location) {
+    if (!location.size || location.size > ONNX_NAME_MAX || location.data[0] == '/' ||
+        (location.size > 1 && location.data[1] == ':'))
         return false;
     for (size_t at = 0, length; at <= location.size; at += length + 1) {
         const char *name = location.data + at;
@@ -386,7 +387,7 @@ static void check_external(model_check *c, const onnx_tensor *t, const onnx_elem
     if (external.length >= 0 && (uint64_t)external.length != wanted)
         fail(c, DLC_PARSE_ERROR, "external data of %lld bytes, but %s%s takes %llu", (long long)external.length,
              element->name, print_dims(c->arena, &t->dims), (unsigned long long)wanted);
-    if (!is_location(external.location))
+    if (!onnx_is_location(external.location))
         fail(c, DLC_PARSE_ERROR,
              "the location of its external data, %s, is no relative path beneath the model's folder",
              onnx_shown(c->arena, external.location));

@@ -295,6 +295,8 @@ typedef struct onnx_external {
 } onnx_external;
 bool onnx_is_external(const onnx_tensor *tensor);
 onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor);
+/* Is it a relative path beneath a folder, without "..", drive or backslash? */
+bool onnx_is_location(onnx_bytes location);
 
 /* The attribute's type, by `type` or else by the member that is present; ONNX_UNDEFINED: a reference. */
 onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *attribute);

@@ -365,6 +365,9 @@ static const struct mover {
               {"SpaceToDepth", 1, 1}, {"Split", 1, ~0u},         {"Squeeze", 1, 1},      {"Tile", 1, 1},
               {"Transpose", 1, 1},    {"Unique", 1, 1},          {"Unsqueeze", 1, 1},    {"Where", 6, 1}};
 
+/* The one of ai.onnx.ml. */
+static const struct mover extractor = {"ArrayFeatureExtractor", 1, 1};
+
 static bool bit_of(uint32_t set, size_t i) {
     return set >> (i < 31 ? i : 31) & 1;
 }
@@ -379,6 +382,7 @@ static void check_moved(onnx_import *im, const struct mover *mover, const bool *
 }
 
 static const struct mover *mover_of(const onnx_node *node) {
+    if (onnx_is(node->domain, "ai.onnx.ml")) return onnx_is(node->operator, extractor.name) ? &extractor : NULL;
     if (node->domain.size && !onnx_is(node->domain, "ai.onnx")) return NULL;
     for (size_t i = 0; i < sizeof movers / sizeof movers[0]; i++)
         if (onnx_is(node->operator, movers[i].name)) return &movers[i];

@@ -306,7 +306,8 @@ typedef struct dlc_onnx_write_options {
     /* Version of the operator set: 17, 20, 21 or 23; 0: the lowest of these that holds the graph. */
     int opset;
     /* Constants of more bytes than this are written to a file of their own, PATH.data, beside the model's; 0: all are in the model, whose
-     * size is limited to 2 GiB. Both files belong together: the model names the other one without its folder. */
+     * size is limited to 2 GiB. Both files belong together: the model names the other one without its folder, which must be a name that
+     * dlc_onnx_open takes: without a backslash, or a colon after its first character. */
     size_t external_bytes;
     /* Name of the program that writes the model, for people; NULL: libdlc. */
     const char *producer;

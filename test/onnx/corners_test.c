@@ -13,7 +13,7 @@ static const struct type {
 } types[] = {
     {"f32", 1, {kDLFloat, 32, 1}},  {"u8", 2, {kDLUInt, 8, 1}},    {"i8", 3, {kDLInt, 8, 1}},
     {"i32", 6, {kDLInt, 32, 1}},    {"i64", 7, {kDLInt, 64, 1}},   {"bool", 9, {kDLBool, 8, 1}},
-    {"f64", 11, {kDLFloat, 64, 1}}, {"u32", 12, {kDLUInt, 32, 1}},
+    {"f64", 11, {kDLFloat, 64, 1}}, {"u32", 12, {kDLUInt, 32, 1}}, {"i4", 22, {kDLInt, 4, 1}}, /* of initializers */
 };
 
 typedef struct text_tensor {
@@ -41,6 +41,11 @@ static double element(DLDataType type, const void *data, int64_t i) {
 }
 
 static void set_element(DLDataType type, void *data, int64_t i, double value) {
+    if (type.bits < 8) {
+        unsigned char *byte = (unsigned char *)data + i * type.bits / 8;
+        *byte = (unsigned char)(*byte | ((unsigned)value & 15) << i % 2 * 4);
+        return;
+    }
     char *at = (char *)data + i * type.bits / 8;
     const float single = (float)value;
     const int64_t whole = type.code == kDLFloat ? 0 : (int64_t)value;
@@ -106,14 +111,25 @@ static void add_names(message *m, unsigned field, char *names) {
     for (char *word; (word = strtok_r(names, ",", &names));) add_text(m, field, word);
 }
 
-/* "@NAME OPERAND,... RESULT,...", then its nodes, each after a "+". */
+/* "@NAME OPERAND,... RESULT,... ATTRIBUTE...", then its nodes, each after a "+". An attribute is a name, or one with a default. */
 static message function_of(const char *const *line, int opset) {
     message f = {0}, standard = {0};
     char text[128], *rest = text + 1;
     snprintf(text, sizeof text, "%s", *line);
     add_text(&f, 1, strtok_r(rest, " ", &rest));
     add_names(&f, 4, strtok_r(rest, " ", &rest));
-    add_names(&f, 5, rest);
+    add_names(&f, 5, strtok_r(rest, " ", &rest));
+    for (char *word; (word = strtok_r(rest, " ", &rest));) {
+        message a = {0};
+        if (!strchr(word, '=')) {
+            add_text(&f, 6, word);
+            continue;
+        }
+        add_attribute(&a, word);
+        a.data[0] = 11 << 3 | 2; /* field 5 of a node, 11 of a function */
+        add_bytes(&f, a.data, a.size);
+        free(a.data);
+    }
     for (line++; *line && **line == '+'; line++) {
         message node = {0};
         add_node(&node, *line + 1);
@@ -139,7 +155,7 @@ static message corner_model(const corner *c) {
         if (*c->model[i] != '=') continue;
         read_tensor(c->model[i] + 1, &t);
         message w = tensor_of(t.name, t.type->number, t.rank, t.shape);
-        add_data(&w, 9, t.data.bytes, (size_t)t.count * t.type->dl.bits / 8);
+        add_data(&w, 9, t.data.bytes, ((size_t)t.count * t.type->dl.bits + 7) / 8);
         add_message(&g, 5, w);
     }
     for (int i = 0; i < TENSORS && c->run[0].tensor[i]; i++) {
@@ -306,6 +322,35 @@ static void test_slices(void **state) {
     CHECK_CORNERS(corners);
 }
 
+/* A count that nothing but sizes depend on. */
+static void test_counts(void **state) {
+    static const corner corners[] = {
+        {"the shape of NonZero's result",
+         13,
+         {"NonZero i x", "Shape y i", NULL},
+         {{{"x f32 4 : 1 0 3 0", "-> y i64 2 : 1 2"}}, {{"x f32 4 : 1 2 3 4", "-> y i64 2 : 1 4"}}},
+         1},
+        {"the number of different elements",
+         13,
+         {"Unique u x", "Size n u", "Cast f n | to=i:1", "Mul y x f", NULL},
+         {{{"x f32 4 : 1 2 1 2", "-> y f32 4 : 2 4 2 4"}}, {{"x f32 3 : 1 1 1", "-> y f32 3 : 1 1 1"}}},
+         0},
+        {"as many zeros as there are elements above one",
+         13,
+         {"Greater c x one", "Compress k x c", "Shape n k", "ConstantOfShape y n", "=one f32 : 1", NULL},
+         {{{"x f32 4 : 1 2 3 4", "-> y f32 3 : 0 0 0"}}, {{"x f32 4 : 1 0 3 1", "-> y f32 1 : 0"}}},
+         1},
+        {"a count of what a count decides",
+         13,
+         {"NonZero i x", "Shape s i", "Gather n s one", "Range r zero n one", "NonZero j r", "Shape y j",
+          "=one i64 : 1", "=zero i64 : 0", NULL},
+         {{{"x f32 4 : 1 0 3 0", "-> y i64 2 : 1 1"}}, {{"x f32 4 : 1 2 3 4", "-> y i64 2 : 1 3"}}},
+         1},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
 static void test_narrow_sizes(void **state) {
     static const corner corners[] = {
         {"a size as i8 wraps",
@@ -435,6 +480,43 @@ static void test_quantize(void **state) {
 #define NORMED "-> y f32 1 2 2 : "
 #define X_OF_NORM \
     "x f32 1 2 2 : 1 3 3 1" /* normalised over both axes to -1 1 1 -1, and by the root mean square sqrt(5) */
+/* Weights of four bits stay packed where they move; parts of them may begin inside of a byte. */
+static void test_nibbles(void **state) {
+    static const corner corners[] = {
+        {"a transposed convolution",
+         21,
+         {"DequantizeLinear d w s", "ConvTranspose y x d", "=w i4 1 2 2 : 1 2 3 -4", "=s f32 : 0.5", NULL},
+         {{{"x f32 1 1 2 : 1 10", "-> y f32 1 2 3 : 0.5 6 10 1.5 13 -20"}}},
+         0},
+        {"rows that begin with a byte",
+         21,
+         {"DequantizeLinear d w s", "Slice r d from to", "Add y r x", "=w i4 3 2 : 1 2 3 4 -5 -6", "=s f32 : 1",
+          "=from i64 1 : 1", "=to i64 1 : 3", NULL},
+         {{{"x f32 : 0", "-> y f32 2 2 : 3 4 -5 -6"}}},
+         0},
+        {"rows that begin inside of one",
+         21,
+         {"DequantizeLinear d w s", "Slice r d from to", "Add y r x", "=w i4 3 3 : 1 2 3 4 -5 -6 7 -8 0", "=s f32 : 1",
+          "=from i64 1 : 1", "=to i64 1 : 2", NULL},
+         {{{"x f32 : 0", "-> y f32 1 3 : 4 -5 -6"}}},
+         0},
+        {"another shape, of an odd number of elements",
+         21,
+         {"DequantizeLinear d w s z", "Reshape r d shape", "Add y r x", "=w i4 3 1 : 1 2 -8", "=s f32 : 2",
+          "=z i4 : -1", "=shape i64 2 : 1 3", NULL},
+         {{{"x f32 : 0", "-> y f32 1 3 : 4 6 -14"}}},
+         0},
+        {"a row for each channel's scale",
+         21,
+         {"DequantizeLinear d w s | axis=i:0", "Split a,b d n | axis=i:0", "Add y b x", "=w i4 2 3 : 1 2 3 4 -5 -6",
+          "=s f32 2 : 1 10", "=n i64 2 : 1 1", NULL},
+         {{{"x f32 : 0", "-> y f32 1 3 : 40 -50 -60"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
 static void test_norms(void **state) {
     static const corner corners[] = {
         {"a scale of [1, n] with a bias of [n]",
@@ -555,11 +637,41 @@ static void test_omitted(void **state) {
     CHECK_CORNERS(corners);
 }
 
+#define LEAKY "@Leaky x y slope=f:0.25", "+LeakyRelu y x | alpha=r:slope"
+static void test_references(void **state) {
+    static const corner corners[] = {
+        {"a function's default", 18, {LEAKY, "loc.Leaky y x", NULL}, {{{"x f32 2 : -4 4", "-> y f32 2 : -1 4"}}}, 0},
+        {"a call that passes on what was given",
+         18,
+         {LEAKY, "@Outer x y given", "+loc.Leaky y x | slope=r:given", "loc.Outer y x | given=f:0.5", NULL},
+         {{{"x f32 2 : -4 4", "-> y f32 2 : -2 4"}}},
+         0},
+        {"a call that passes on what was not given: the default of the function that is called",
+         18,
+         {LEAKY, "@Outer x y given", "+loc.Leaky y x | slope=r:given", "loc.Outer y x", NULL},
+         {{{"x f32 2 : -4 4", "-> y f32 2 : -1 4"}}},
+         0},
+        {"the default of the outer function before that of the inner one",
+         18,
+         {LEAKY, "@Outer x y given=f:0.125", "+loc.Leaky y x | slope=r:given", "loc.Outer y x", NULL},
+         {{{"x f32 2 : -8 4", "-> y f32 2 : -1 4"}}},
+         0},
+        {"neither is given, nor has a default: the operator's",
+         18,
+         {"@Plain x y slope", "+LeakyRelu y x | alpha=r:slope", "loc.Plain y x", NULL},
+         {{{"x f32 2 : -4 4", "-> y f32 2 : -0.04 4"}}},
+         0},
+    };
+    (void)state;
+    CHECK_CORNERS(corners);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_slices),   cmocka_unit_test(test_narrow_sizes),
-        cmocka_unit_test(test_float_sizes), cmocka_unit_test(test_quantize), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_others),      cmocka_unit_test(test_omitted),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_slices),     cmocka_unit_test(test_narrow_sizes),
+        cmocka_unit_test(test_float_sizes), cmocka_unit_test(test_quantize),   cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_others),      cmocka_unit_test(test_omitted),    cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_nibbles),     cmocka_unit_test(test_references),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -691,7 +691,8 @@ static void test_external(void **state) {
 static void test_refused(void **state) {
     static const char plain[] = "graph { input x: f32[n] y = neg(x) output y }",
                       hard[] = "graph { input x: f32[3, 3] q, r = qr(x) d = cholesky(q) output q output r output d }",
-                      late[] = "graph { input x: f32[n] y = gelu(x) output y }";
+                      late[] = "graph { input x: f32[n] y = gelu(x) output y }",
+                      stored[] = "graph { input x: f32[3] k = constant f32[3] {1, 2, 3} y = add(x, k) output y }";
     dlc_onnx_write_options options = DLC_ONNX_WRITE_OPTIONS_INIT;
     (void)state;
     refuses(plain, "none/m.onnx", NULL, DLC_NOT_FOUND, "No such file");
@@ -712,6 +713,9 @@ static void test_refused(void **state) {
     refuses(late, "m.onnx", &options, DLC_UNSUPPORTED, "operator set 17 does not hold this graph, which needs 20");
     options.opset = 18;
     refuses(plain, "m.onnx", &options, DLC_INVALID_ARGUMENT, "opset 18");
+    options.opset = 0, options.external_bytes = 8;
+    refuses(stored, "a:m.onnx", &options, DLC_INVALID_ARGUMENT, "a:m.onnx.data cannot be named in the model");
+    refuses(stored, "a\\m.onnx", &options, DLC_INVALID_ARGUMENT, "cannot be named in the model");
     options.struct_size = 3;
     refuses(plain, "m.onnx", &options, DLC_INVALID_ARGUMENT, "struct_size");
     assert_int_equal(size_of_file(in("m.onnx")), 3);

@@ -152,6 +152,42 @@ static void test_given_sizes(void **state) {
     free(bytes.data);
 }
 
+/* Axes without names of inputs that are one identifier, that begin alike, or that are called as another input's axis is, are no one size. */
+static void test_symbols_differ(void **state) {
+    (void)state;
+    char name[2][80];
+    message g = started(), bytes;
+    enum { INPUTS = 6 };
+    const char *const names[INPUTS] = {"a.b", "a_b", name[0], name[1], "p", "q"};
+    for (int i = 0; i < 2; i++) memset(name[i], 'n', 70), name[i][70] = (char)('0' + i), name[i][71] = 0;
+    for (int i = 0; i < INPUTS; i++) {
+        char line[128];
+        snprintf(line, sizeof line, "Neg y%d %s", i, names[i]);
+        add_message(&g, 1, node_line(line));
+        add_message(&g, 11, port_of(names[i], 1, i == 5 ? "p_0" : "*"));
+        snprintf(line, sizeof line, "y%d", i);
+        add_message(&g, 12, port_of(line, 1, "-"));
+    }
+    dlc_onnx_model *model = model_from(g, &bytes);
+    dlc_graph *graph;
+    OK(context, dlc_onnx_graph(model, NULL, &graph));
+    dlc_program *program = compile(context, graph);
+    float x[INPUTS] = {1, 2, 3, 4, 5, 6};
+    int64_t size[INPUTS] = {1, 2, 3, 4, 5, 6};
+    DLTensor in[INPUTS];
+    const DLTensor *given[INPUTS];
+    dlc_output_slot out[INPUTS] = {{NULL, NULL}};
+    for (int i = 0; i < INPUTS; i++) in[i] = floats(x, 1, &size[i]), given[i] = &in[i];
+    OK(context, dlc_run(program, NULL, given, INPUTS, out, INPUTS));
+    for (int i = 0; i < INPUTS; i++) {
+        assert_int_equal(out[i].managed->dl_tensor.shape[0], size[i]);
+        out[i].managed->deleter(out[i].managed);
+    }
+    dlc_program_destroy(program);
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------------------------- */
 
 static void test_chosen_outputs(void **state) {
@@ -377,11 +413,11 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_given_sizes),
-        cmocka_unit_test(test_sparse),       cmocka_unit_test(test_chosen_outputs),
-        cmocka_unit_test(test_given_data),   cmocka_unit_test(test_hostile_answers),
-        cmocka_unit_test(test_squeeze),      cmocka_unit_test(test_computed_size_of_one),
-        cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_wrong_values),         cmocka_unit_test(test_given_sizes),
+        cmocka_unit_test(test_symbols_differ),       cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_chosen_outputs),       cmocka_unit_test(test_given_data),
+        cmocka_unit_test(test_hostile_answers),      cmocka_unit_test(test_squeeze),
+        cmocka_unit_test(test_computed_size_of_one), cmocka_unit_test(test_regions),
     };
     return cmocka_run_group_tests_name("models", tests, set_up, tear_down);
 }

@@ -107,6 +107,7 @@ static void test_moves(void **state) {
     add_node(&g, "Where chosen same label other");
     add_node(&g, "Reshape table both shape");
     add_node(&g, "Transpose turned table");
+    add_node(&g, ".ArrayFeatureExtractor picked both best");
     add_strings(&g, "labels", 3, (const char *const[]){"red", "green", "blue"});
     add_strings(&g, "w", 2, (const char *const[]){"blue", "ash"});
     add_strings(&g, "other", 1, (const char *const[]){"none"});
@@ -114,19 +115,20 @@ static void test_moves(void **state) {
     add_integers(&g, "zero", 1, 1, (int64_t[]){0}), add_integers(&g, "shape", 1, 2, (int64_t[]){2, 2});
     add_port(&g, 11, "x", "T1 n 2");
     add_port(&g, 12, "back", "T8 n"), add_port(&g, 12, "sorted", "T8 n"), add_port(&g, 12, "chosen", "T8 n");
-    add_port(&g, 12, "turned", "T8 a b");
+    add_port(&g, 12, "turned", "T8 a b"), add_port(&g, 12, "picked", "T8 1 n");
     fixture f = made_of(g);
     float data[4] = {1, 2, 4, 3};
     held x = numbers(data, kDLFloat, 32, 2, 4);
-    dlc_onnx_value in = value_of_tensor(&x), *y[4];
+    dlc_onnx_value in = value_of_tensor(&x), *y[5];
     for (int turn = 0; turn < 2; turn++) {
         data[3] = turn ? 5 : 3;
-        run_values(&f, &in, 1, y, 4);
+        run_values(&f, &in, 1, y, 5);
         expect_words(y[0], turn ? "ash,blue,green,green" : "ash,blue,red,green");
         expect_words(y[1], turn ? "ash,blue,green" : "ash,blue,green,red");
         expect_words(y[2], "none,none");
         expect_words(y[3], turn ? "green,blue,green,ash" : "green,blue,red,ash");
-        release(y, 4);
+        expect_words(y[4], turn ? "green,green" : "red,green");
+        release(y, 5);
     }
     expect_imports(&f, 1, "2 runs,"); /* what the strings are is no guard here */
     finish(&f);

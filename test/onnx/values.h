@@ -44,14 +44,17 @@ static inline void add_port(message *g, unsigned field, const char *name, const 
     add_message(g, field, v);
 }
 
-/* NAME=i:NUMBER, f:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas, or h:BITS, a tensor of one f16 */
+/* NAME=i:NUMBER, f:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas, h:BITS, a tensor of one f16, or r:NAME, a float,
+ * the enclosing function's attribute of that name */
 static inline void add_attribute(message *node, char *text) {
     message a = {0};
     char *kind = strchr(text, '=') + 1, *value = strchr(kind, ':') + 1, *rest = value;
     kind[-1] = value[-1] = 0;
     const bool list = kind[1] == 's';
     add_text(&a, 1, text);
-    add_int(&a, 20, *kind == 'h' ? 4 : *kind == 'i' ? (list ? 7 : 2) : *kind == 'f' ? (list ? 6 : 1) : list ? 8 : 3);
+    const int single = *kind == 'h' ? 4 : *kind == 'i' ? 2 : *kind == 'f' || *kind == 'r' ? 1 : 3;
+    add_int(&a, 20, list ? single + 5 : single);
+    if (*kind == 'r') add_text(&a, 21, value);
     if (*kind == 'h') {
         message t = tensor_of(NULL, 10, 1, (int64_t[]){1});
         add_int(&t, 5, atoll(value));
