@@ -7,7 +7,7 @@
 #include "graph/internal.h"
 #include "graph/origin.h"
 
-enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
+enum { FUNCTION_NESTING = 32 };
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 

@@ -354,7 +354,7 @@ graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
 /* onnx_channels_first: x [batch, spatial..., channels] as [batch, channels, spatial...]; onnx_channels_last: back. */
 graph_id onnx_channels_first(onnx_import *im, graph_id x);
 graph_id onnx_channels_last(onnx_import *im, graph_id x);
-/* A new symbol for a size that depends on data, named after the node's result. */
+/* A new symbol for a size that depends on data, named after the node's result. Raises in sub-graphs, so that a walk takes the loop apart. */
 tir_expr onnx_counted(onnx_import *im);
 /* Operand i, indices of an axis of that size, with `size` added to indices below 0, which count from the end. */
 graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size);

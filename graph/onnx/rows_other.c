@@ -231,6 +231,9 @@ static void import_max_roi_pool(onnx_import *im) {
 
 tir_expr onnx_counted(onnx_import *im) {
     const char *base = "count";
+    if (graph_outermost(im->g) != im->g)
+        onnx_fail(im, DLC_UNSUPPORTED,
+                  "a size that data decide in a branch or body, which only the outermost graph may have");
     for (size_t i = 0; i < im->node->outputs.count; i++)
         if (im->node->outputs.data[i].size) {
             base = lib_arena_format(im->g->arena, "%.*s",

@@ -334,6 +334,23 @@ static void test_growing(void **state) {
     close_fixture(&f);
 }
 
+/* A loop whose carry has as many elements as data decide, at most six: the first places of x that are not 0, negated. */
+static void test_counting(void **state) {
+    (void)state;
+    message body = graph_from("i:7: go:9: c:1:n", "go:9: d:1:m",
+                              "NonZero z x; Cast f z to=1; Constant all value_ints=[-1]; Reshape p f all;"
+                              "Constant at value_ints=[0]; Constant end value_ints=[6]; Slice q p at end; Neg d q",
+                              0, NULL);
+    fixture f =
+        open_graph(graph_from("x:1:n", "y:1:m", "Constant k value_int=2; Loop y k - x body=@0", 1, &body), NULL);
+    float x[8] = {0, 1, 0, 0, 5, 6, 7, 8};
+    expect(&f, x, 5, 1, (int64_t[]){2}, (float[]){-1, -4});
+    expect(&f, x, 8, 1, (int64_t[]){5}, (float[]){-1, -4, -5, -6, -7});
+    for (int i = 0; i < 8; i++) x[i] = 1;
+    expect(&f, x, 8, 1, (int64_t[]){6}, (float[]){0, -1, -2, -3, -4, -5});
+    close_fixture(&f);
+}
+
 /* A loop in a branch of a loop: for each i < x[0], if i is odd, a list of i numbers i is appended. */
 static void test_nested(void **state) {
     (void)state;
@@ -805,15 +822,15 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),         cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated),     cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_counts),        cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_nested),       cmocka_unit_test(test_scan),          cmocka_unit_test(test_none),
-        cmocka_unit_test(test_other_sizes),  cmocka_unit_test(test_endless),       cmocka_unit_test(test_error_inside),
-        cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_wrong_outputs), cmocka_unit_test(test_results),
-        cmocka_unit_test(test_program),      cmocka_unit_test(test_state),         cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_weights),      cmocka_unit_test(test_threads),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated),    cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_counts),       cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_nested),       cmocka_unit_test(test_counting),     cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_none),         cmocka_unit_test(test_other_sizes),  cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_wrong_outputs),
+        cmocka_unit_test(test_results),      cmocka_unit_test(test_program),      cmocka_unit_test(test_state),
+        cmocka_unit_test(test_cache),        cmocka_unit_test(test_weights),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
