@@ -212,6 +212,17 @@ def qlinear_conv(c):
 
 # ---- windows -------------------------------------------------------------------------------------------------------------
 
+def overrun(values, spatial):
+    """By how many elements the last window may be beyond the padding, with ceil_mode."""
+    axes = len(spatial)
+    most = 0
+    for d, size in enumerate(spatial):
+        window = (values['kernel_shape'][d] - 1) * values.get('dilations', [1] * axes)[d] + 1
+        padded = size + sum(values.get('pads', [0] * 2 * axes)[d::axes])
+        most = max(most, (window - padded) % values.get('strides', [1] * axes)[d])
+    return most
+
+
 @maker('AveragePool', 'MaxPool', 'LpPool')
 def pool(c):
     rank = 2 if c.schema.name == 'LpPool' and c.opset < 2 else c.size(1, 3)
@@ -232,6 +243,8 @@ def pool(c):
     # a window of LpPool beyond the end is scaled by the reference, which has other windows than the standard with three axes and in MaxPool with padding;
     # SAME has none
     whole = c.schema.name == 'LpPool' or 'auto_pad' in values or rank == 3 or (c.schema.name == 'MaxPool' and 'pads' in values)
+    # of two and more elements beyond the end the reference of AveragePool moves half before the beginning
+    whole = whole or (c.schema.name == 'AveragePool' and overrun(values, spatial) > 1)
     c.maybe(0.4, count_include_pad=c.size(0, 1), ceil_mode=0 if whole else c.size(0, 1))
     if 'p' in c.schema.attributes:
         c.set(p=c.size(1, 3) if c.opset >= 2 else 2.0)
