@@ -170,44 +170,54 @@ static void import_qgemm(onnx_import *im) {
 
 /* ---- numbers packed into bytes along the last axis, from the low bits up -------------------------------------------------------- */
 
-/* The constant bytes x as a constant of twice as many u4; 0: x is no constant. */
-static graph_id as_nibbles(onnx_import *im, graph_id x) {
+/* The constant bytes x as a constant of `each` times as many elements of that packed type; 0: x is no constant. */
+static graph_id as_packed(onnx_import *im, graph_id x, dlc_dtype dtype, int64_t each) {
     const graph_constant *bytes = graph_constant_of(im->g, x);
     const graph_shape s = *graph_shape_of(im->g, x);
     int64_t dims[DLC_MAX_RANK];
     if (!bytes) return 0;
     for (int d = 0; d < s.rank; d++)
         if (!tir_is_const(im->g->pool, s.dim[d], &dims[d])) return 0;
-    dims[s.rank - 1] *= 2;
+    dims[s.rank - 1] *= each;
     graph_holder *const holder = bytes->holder;
     const void *const data = bytes->bytes;
-    const graph_id id = graph_literal_of(im->g, DLC_U4, s.rank, dims, data, holder != NULL);
+    const graph_id id = graph_literal_of(im->g, dtype, s.rank, dims, data, holder != NULL);
     graph_constant *constant = &im->g->constants.data[graph_node_of(im->g, id)->attribute[0].integer];
     if (holder && constant->bytes == data) constant->holder = holder;
     return id;
 }
 
-/* The numbers of 4 or 8 bits in bytes [..., n], as [..., n * 8 / bits] of u8, or, for 4 bits in a constant, u4. */
+/* The numbers of 2, 4 or 8 bits in bytes [..., n], as [..., n * 8 / bits] of u8, or, for fewer than 8 bits in a constant, u2 or u4. */
 static graph_id unpacked(onnx_import *im, graph_id x, int64_t bits) {
     graph *g = im->g;
     const graph_shape s = *graph_shape_of(g, x);
+    const int64_t each = 8 / bits;
     if (s.dtype != DLC_U8 || s.rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "packed numbers that are no list of u8");
     if (bits == 8) return x;
-    const graph_id constant = as_nibbles(im, x);
+    const graph_id constant = as_packed(im, x, bits == 4 ? DLC_U4 : DLC_U2, each);
     if (constant) return constant;
-    const graph_id low = onnx_binary(im, "and", x, graph_scalar_i64(g, DLC_U8, 15)),
-                   high = onnx_binary(im, "shift_right_logical", x, graph_scalar_i64(g, DLC_U8, 4));
-    const graph_id pairs =
-        graph_concat(g, 2, (graph_id[]){graph_expand_dims(g, low, s.rank), graph_expand_dims(g, high, s.rank)}, s.rank);
+    graph_id part[4];
+    for (int64_t i = 0; i < each; i++) {
+        const graph_id low = onnx_binary(im, "shift_right_logical", x, graph_scalar_i64(g, DLC_U8, i * bits));
+        part[i] = graph_expand_dims(
+            g, onnx_binary(im, "and", low, graph_scalar_i64(g, DLC_U8, (INT64_C(1) << bits) - 1)), s.rank);
+    }
+    const graph_id all = graph_concat(g, (int)each, part, s.rank);
     graph_shape y = s;
-    y.dim[s.rank - 1] = tir_mul(g->pool, s.dim[s.rank - 1], onnx_size(im, 2));
-    return graph_reshape(g, pairs, s.rank, y.dim);
+    y.dim[s.rank - 1] = tir_mul(g->pool, s.dim[s.rank - 1], onnx_size(im, each));
+    return graph_reshape(g, all, s.rank, y.dim);
 }
 
-static int64_t bits_of(onnx_import *im) {
+static int64_t bits_of(onnx_import *im, bool two) {
     const int64_t bits = onnx_int(im, "bits", 4);
-    if (bits != 4 && bits != 8) onnx_fail(im, DLC_UNSUPPORTED, "bits=%lld, not 4 or 8", (long long)bits);
+    if (bits != 4 && bits != 8 && !(two && bits == 2))
+        onnx_fail(im, DLC_UNSUPPORTED, "bits=%lld, not %s4 or 8", (long long)bits, two ? "2, " : "");
     return bits;
+}
+
+/* What is subtracted from numbers of so many bits if there is no zero point: the middle of their range. */
+static double middle_of(int64_t bits) {
+    return (double)(INT64_C(1) << (bits - 1));
 }
 
 static int64_t positive(onnx_import *im, const char *name, int64_t fallback) {
@@ -240,10 +250,21 @@ static graph_id each_of_block(onnx_import *im, graph_id x, int64_t size) {
 static graph_id zero_points(onnx_import *im, const blocks *b, dlc_dtype dtype) {
     graph *g = im->g;
     const tir_expr dim[] = {onnx_size(im, b->columns), onnx_size(im, b->count)};
-    if (!onnx_has(im, 3)) return graph_full(g, dtype, 2, dim, b->bits == 4 ? 8 : 128);
+    if (!onnx_has(im, 3)) return graph_full(g, dtype, 2, dim, middle_of(b->bits));
     const graph_id bytes = by_block(im, onnx_operand(im, 3), b, (b->count * b->bits + 7) / 8);
     const graph_id zero = unpacked(im, bytes, b->bits);
     return graph_cast(g, graph_slice_axis(g, zero, 1, onnx_size(im, 0), dim[1]), dtype);
+}
+
+/* The weights [columns, rows] of these numbers if operand 4 says which block each row belongs to. */
+static graph_id grouped_weights(onnx_import *im, const blocks *b, graph_id numbers, graph_id scale, graph_id zero) {
+    graph *g = im->g;
+    const graph_id groups =
+        graph_slice_axis(g, onnx_operand_of_rank(im, 4, 1), 0, onnx_size(im, 0), onnx_size(im, b->rows));
+    const graph_id shifted = onnx_binary(im, "sub", graph_cast(g, numbers, DLC_F32),
+                                         graph_gather(g, graph_cast(g, zero, DLC_F32), groups, 1));
+    const graph_id y = onnx_binary(im, "mul", shifted, graph_gather(g, graph_cast(g, scale, DLC_F32), groups, 1));
+    return graph_cast(g, y, onnx_dtype_of(im, scale));
 }
 
 /* The weights [columns, rows] in the scales' type: (number - zero point) * scale. */
@@ -256,6 +277,8 @@ static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
     const bool floats = onnx_has(im, 3) && lib_dtype_is_float(onnx_operand_shape(im, 3).dtype);
     const graph_setting s[] = {graph_set_integer("axis", 1), graph_set_integer("block", b->size)};
     const graph_id zero = floats ? 0 : zero_points(im, b, onnx_dtype_of(im, w));
+    if (onnx_has(im, 4))
+        return grouped_weights(im, b, w, scale, zero ? zero : by_block(im, onnx_operand(im, 3), b, b->count));
     const graph_id y = onnx_emit(im, "dequantize_linear", 3, (graph_id[]){w, scale, zero}, 2, s);
     if (!floats) return y;
     /* Zero points that are floats need not be integers. */
@@ -264,14 +287,13 @@ static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
 }
 
 static void import_matmul_nbits(onnx_import *im) {
-    blocks b = {.bits = bits_of(im),
+    blocks b = {.bits = bits_of(im, true),
                 .size = positive(im, "block_size", 0),
                 .columns = positive(im, "N", 0),
                 .rows = positive(im, "K", 0)};
     b.count = (b.rows + b.size - 1) / b.size;
-    if (onnx_has(im, 4)) onnx_fail(im, DLC_UNSUPPORTED, "operand 4, g_idx: rows in another order");
     if (onnx_int(im, "weight_prepacked", 0)) onnx_fail(im, DLC_UNSUPPORTED, "weights in the layout of a GPU's kernel");
-    if (b.size % 2) onnx_fail(im, DLC_PARSE_ERROR, "block_size=%lld", (long long)b.size);
+    if (b.size * b.bits % 8) onnx_fail(im, DLC_PARSE_ERROR, "block_size=%lld", (long long)b.size);
     onnx_ignore(im, "accuracy_level");
     const graph_id in[] = {onnx_operand(im, 0), dequantized_weights(im, &b), onnx_operand(im, 5)};
     const graph_setting s = graph_set_bool("transposed", true);
@@ -363,7 +385,7 @@ typedef struct gathered {
 /* Reads data, scales and zero points. Zero points for data in bytes are packed like the data, whose blocks are along the last axis; omitted: the
  * middle of the range, for typed integers of 4 bits 0. */
 static void take_numbers(onnx_import *im, gathered *x) {
-    const int64_t bits = bits_of(im);
+    const int64_t bits = bits_of(im, false);
     const int rank = onnx_operand_rank(im, 0);
     x->data = onnx_operand(im, 0), x->scale = onnx_operand_of_rank(im, 2, rank);
     x->zero = onnx_has(im, 3) ? onnx_operand_of_rank(im, 3, rank) : 0;
@@ -371,7 +393,7 @@ static void take_numbers(onnx_import *im, gathered *x) {
     const graph_shape s = *graph_shape_of(im->g, x->scale);
     x->data = unpacked(im, x->data, bits);
     if (!x->zero) {
-        x->zero = graph_full(im->g, onnx_dtype_of(im, x->data), s.rank, s.dim, bits == 4 ? 8 : 128);
+        x->zero = graph_full(im->g, onnx_dtype_of(im, x->data), s.rank, s.dim, middle_of(bits));
         return;
     }
     x->zero = graph_cast(im->g, unpacked(im, x->zero, bits), onnx_dtype_of(im, x->data));

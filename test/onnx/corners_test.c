@@ -144,7 +144,7 @@ static message function_of(const char *const *line, int opset) {
 }
 
 static message corner_model(const corner *c) {
-    message m = {0}, g = started(), opset = {0};
+    message m = {0}, g = started(), opset = {0}, contributed = {0};
     text_tensor t;
     for (int i = 0; c->model[i]; i++) {
         if (*c->model[i] == '@') {
@@ -171,6 +171,8 @@ static message corner_model(const corner *c) {
     add_int(&opset, 2, c->opset);
     add_message(&m, 8, opset);
     add_message(&m, 8, own_opset());
+    add_text(&contributed, 1, "com.microsoft"), add_int(&contributed, 2, 1);
+    add_message(&m, 8, contributed);
     return m;
 }
 
@@ -511,6 +513,25 @@ static void test_nibbles(void **state) {
          {"DequantizeLinear d w s | axis=i:0", "Split a,b d n | axis=i:0", "Add y b x", "=w i4 2 3 : 1 2 3 4 -5 -6",
           "=s f32 2 : 1 10", "=n i64 2 : 1 1", NULL},
          {{{"x f32 : 0", "-> y f32 1 3 : 40 -50 -60"}}},
+         0},
+        {"MatMulNBits of two bits",
+         21,
+         {"com.microsoft.MatMulNBits y x w s | bits=i:2 block_size=i:16 K=i:16 N=i:1", "=w u8 1 1 4 : 228 228 228 228",
+          "=s f32 1 : 0.5", NULL},
+         {{{"x f32 2 16 : 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 0 0 0 2 0 0 0 0 0 0 0 0 0 0 0 4", "-> y f32 2 1 : -4 3"}}},
+         0},
+        {"MatMulNBits of one column whose last block is not full",
+         21,
+         {"com.microsoft.MatMulNBits y x w s | block_size=i:16 K=i:18 N=i:1",
+          "=w u8 1 2 8 : 153 153 153 153 153 153 153 153 169 0 0 0 0 0 0 0", "=s f32 2 : 1 10", NULL},
+         {{{"x f32 1 18 : 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", "-> y f32 1 1 : 46"}}},
+         0},
+        {"MatMulNBits of rows in another order",
+         21,
+         {"com.microsoft.MatMulNBits y x w s - g | block_size=i:16 K=i:32 N=i:1",
+          "=w u8 1 2 8 : 153 153 153 153 153 153 153 153 153 153 153 153 153 153 153 153", "=s f32 2 : 1 10",
+          "=g i32 32 : 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1", NULL},
+         {{{"x f32 1 32 : 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", "-> y f32 1 1 : 88"}}},
          0},
     };
     (void)state;

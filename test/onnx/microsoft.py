@@ -392,7 +392,9 @@ def weights():
                                                  (4, 48, 7, 16, 'packed', True, True), (4, 40, 3, 16, 'packed', False, True),
                                                  (4, 48, 5, 16, 'float', False, True), (8, 48, 7, 16, None, False, True),
                                                  (8, 64, 7, 32, 'packed', True, True), (4, 48, 7, 16, 'packed', False, False),
-                                                 (4, 512, 300, 32, 'packed', False, True), (4, 512, 300, 128, None, False, True)):
+                                                 (4, 512, 300, 32, 'packed', False, True), (4, 512, 300, 128, None, False, True),
+                                                 (2, 48, 5, 16, None, False, True), (2, 40, 7, 32, 'packed', True, True),
+                                                 (2, 64, 7, 16, 'packed', False, False)):
         count = -(-k // block)
         w = ints(0, 256, (n, count, block * bits // 8), np.uint8)
         scales = (random.uniform(0.01, 0.05, (n, count))).astype(np.float32)
@@ -403,6 +405,16 @@ def weights():
         case(op, op, inputs, const=places, bits=bits, block_size=block, K=k, N=n, free={0: ('b', 'n', k)})
     w, scales = ints(0, 256, (5, 2, 8), np.uint8), random.uniform(0.01, 0.05, (5, 2)).astype(np.float16)
     case(op, op, [f16(3, 32), w, scales], (HALF,), const=(1, 2), bits=4, block_size=16, K=32, N=5, rtol=5e-3)
+
+    def nibbles(bytes, columns):
+        return np.stack([bytes & 15, bytes >> 4], -1).reshape(columns, -1).astype(np.float32)
+
+    for zeros in None, ints(0, 256, (5, 2), np.uint8):  # which ONNX Runtime ignores if rows are in another order
+        x, w, groups = f32(3, 64), ints(0, 256, (5, 4, 8), np.uint8), random.permutation(np.arange(64, dtype=np.int32) // 16)
+        scales = random.uniform(0.01, 0.05, (5, 4)).astype(np.float32)
+        shift = nibbles(zeros, 5)[:, groups] if zeros is not None else 8
+        case(op, op, [x, w, scales, zeros, groups], const=(1, 2, 3, 4) if zeros is not None else (1, 2, 4), bits=4, block_size=16, K=64, N=5,
+             reference=[x @ ((nibbles(w, 5) - shift) * scales[:, groups]).T] if zeros is not None else None)
 
     op = 'MatMulBnb4'
     for kind4, k, n, block in (0, 32, 5, 16), (1, 48, 7, 32), (1, 24, 5, 16):
