@@ -587,12 +587,45 @@ static void test_memory(void **state) {
     assert_int_equal(c.blocks, 0);
 }
 
+/* Sizes that others have, while no one reads the values that they are counted of. */
+static void test_sizes_alone(void **state) {
+    static const char *const texts[] = {
+        "graph {\n  input x: f32[n]\n  i = non_zero(x, size=[c])\n  y = iota(dtype=i64, shape=[c], axis=0)\n"
+        "  output \"y\" = y\n}\n",
+        "graph {\n  input x: f32[n]\n  i, j, k, l = unique(x, size=[c])\n  y = iota(dtype=i64, shape=[c], axis=0)\n"
+        "  output \"y\" = y\n}\n",
+        "graph {\n  input x: f32[n]\n  any = reduce_max(x, axes=[0])\n  half = constant f32[] {0.5}\n"
+        "  go = gt(any, half)\n  v = if(go, x, then=graph {\n    input a: f32[n]\n    b = concat(a, a, axis=0)\n"
+        "    output b\n  }, otherwise=graph {\n    input a: f32[n]\n    b = neg(a)\n    output b\n  }, sizes=[m])\n"
+        "  y = iota(dtype=i64, shape=[m], axis=0)\n  output \"y\" = y\n}\n"};
+    static const int64_t counts[][3] = {{3, 4, 8}, {0, 1, 4}};
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        for (int i = 0; i < 3; i++) {
+            dlc_program *program = parse(context, texts[i]);
+            for (int r = 0; r < 2; r++) {
+                float x[4] = {r ? 0 : 1, 0, r ? 0 : 2, r ? 0 : 3};
+                tensor tx;
+                const DLTensor *input = F32(&tx, x, 4);
+                dlc_output_slot slot = {NULL, NULL};
+                OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+                assert_int_equal(slot.managed->dl_tensor.shape[0], counts[r][i]);
+                slot.managed->deleter(slot.managed);
+            }
+            dlc_program_destroy(program);
+        }
+        dlc_context_destroy(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),       cmocka_unit_test(test_bounded),     cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_unique),      cmocka_unit_test(test_unique_along),
-        cmocka_unit_test(test_unique_rows), cmocka_unit_test(test_suppression), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_count),       cmocka_unit_test(test_memory),      cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_rank)};
+        cmocka_unit_test(test_sizes_alone),  cmocka_unit_test(test_chain),       cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_threads),     cmocka_unit_test(test_unique),
+        cmocka_unit_test(test_unique_along), cmocka_unit_test(test_unique_rows), cmocka_unit_test(test_suppression),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_count),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_budget),       cmocka_unit_test(test_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
