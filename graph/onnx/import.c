@@ -553,18 +553,41 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     name_results(im, node);
 }
 
-/* Maps the hash of each result's name to the number of the node that makes it. */
-static void map_producers(lib_arena *arena, const onnx_node *nodes, size_t count, lib_map *producers) {
-    for (size_t n = 0; n < count; n++)
-        for (size_t i = 0; i < nodes[n].outputs.count; i++)
-            if (nodes[n].outputs.data[i].size)
-                lib_map_insert(arena, producers, hash_name(nodes[n].outputs.data[i]), (uint32_t)n);
+typedef struct made {
+    onnx_bytes name;
+    size_t node;
+} made;
+
+/* The results of nodes. */
+typedef struct producers {
+    lib_map by_name;
+    lib_vec(made) all;
+} producers;
+
+/* The value of that name that a node makes; NULL: none does. */
+static const made *find_made(const producers *p, onnx_bytes name) {
+    const uint64_t hash = hash_name(name);
+    for (uint32_t at = lib_map_first(&p->by_name, hash); at != LIB_MAP_END; at = lib_map_next(&p->by_name, hash, at)) {
+        const made *value = &p->all.data[p->by_name.slots[at].value];
+        if (onnx_same(value->name, name)) return value;
+    }
+    return NULL;
 }
 
-static bool has_result(const onnx_node *node, onnx_bytes name) {
-    bool is = false;
-    for (size_t k = 0; k < node->outputs.count; k++) is |= onnx_same(node->outputs.data[k], name);
-    return is;
+/* Raises if two results have one name. */
+static void list_producers(onnx_import *im, const onnx_node *nodes, size_t count, producers *p) {
+    lib_arena *arena = im->g->arena;
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < nodes[n].outputs.count; i++) {
+            const onnx_bytes name = nodes[n].outputs.data[i];
+            if (!name.size) continue;
+            if (find_made(p, name)) {
+                im->node = &nodes[n], im->node_index = n;
+                onnx_fail(im, DLC_PARSE_ERROR, "the name %s is given to two values", onnx_shown(arena, name));
+            }
+            lib_map_insert(arena, &p->by_name, hash_name(name), p->all.count);
+            lib_vec_push(arena, &p->all, ((made){name, n}));
+        }
 }
 
 /* Topological order of the nodes, in linear time (Kahn 1962). The file's own order is kept if it is topological, as it should be. */
@@ -577,21 +600,17 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
         uint32_t next;
     } reader;
     lib_vec(reader) readers = {0};
-    lib_map producers = {0};
+    producers results = {{0}, {0}};
     uint32_t *first = LIB_NEW_ARRAY(arena, uint32_t, count + 1);
-    map_producers(arena, nodes, count, &producers);
+    list_producers(im, nodes, count, &results);
     lib_vec_push(arena, &readers, ((reader){0, 0}));
     for (size_t n = 0; n < count; n++)
         for (size_t i = 0; i < nodes[n].inputs.count; i++) {
-            const uint64_t hash = hash_name(nodes[n].inputs.data[i]);
-            for (uint32_t at = lib_map_first(&producers, hash); at != LIB_MAP_END;
-                 at = lib_map_next(&producers, hash, at)) {
-                const size_t from = producers.slots[at].value;
-                if (!has_result(&nodes[from], nodes[n].inputs.data[i])) continue;
-                waiting[n]++;
-                lib_vec_push(arena, &readers, ((reader){n, first[from]}));
-                first[from] = readers.count - 1;
-            }
+            const made *value = find_made(&results, nodes[n].inputs.data[i]);
+            if (!value) continue;
+            waiting[n]++;
+            lib_vec_push(arena, &readers, ((reader){n, first[value->node]}));
+            first[value->node] = readers.count - 1;
         }
     /* An ordered list stays unchanged: nodes are taken from the front while they have no unresolved operands. */
     bool *taken = LIB_NEW_ARRAY(arena, bool, count + 1);

@@ -194,6 +194,12 @@ typedef struct onnx_import {
     onnx_value **result;
     /* Inputs made so far, in the order of the model's, for the caller. */
     lib_vec(graph_id) inputs;
+    /* The names of dimensions in the main graph's inputs (inputs.c), listed when the first axis without one is met. */
+    lib_map parameters;
+    lib_vec(onnx_bytes) parameter_names;
+    bool parameters_listed;
+    /* Number of symbols that could not be called as their input and axis are. */
+    int renamed;
     /* Number of tensors of onnx_options.arrived that inputs have taken so far. */
     size_t arrived;
     /* Number of nodes imported so far from unrolled loops (rows_sequence.c). */

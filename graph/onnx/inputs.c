@@ -21,23 +21,36 @@ static const char *identifier_of(onnx_import *im, const char *text) {
     return copy;
 }
 
-/* Is there an input that names a dimension so in the file? */
-static bool is_parameter(const onnx_import *im, const char *name) {
+static bool is_parameter(const onnx_import *im, onnx_bytes name) {
+    const uint64_t hash = lib_hash64(name.data, name.size, 0);
+    for (uint32_t at = lib_map_first(&im->parameters, hash); at != LIB_MAP_END;
+         at = lib_map_next(&im->parameters, hash, at))
+        if (onnx_same(im->parameter_names.data[im->parameters.slots[at].value], name)) return true;
+    return false;
+}
+
+static void list_parameters(onnx_import *im) {
     const onnx_graph *main = im->model->graph;
+    im->parameters_listed = true;
     for (size_t i = 0; i < main->inputs.count; i++) {
         const onnx_type *type = main->inputs.data[i].type;
         const onnx_shape *shape = type && type->which == ONNX_TYPE_TENSOR ? type->tensor->shape : NULL;
-        for (size_t d = 0; shape && d < shape->dims.count; d++)
-            if (shape->dims.data[d].which == 2 && onnx_is(shape->dims.data[d].parameter, name)) return true;
+        for (size_t d = 0; shape && d < shape->dims.count; d++) {
+            const onnx_bytes name = shape->dims.data[d].parameter;
+            if (shape->dims.data[d].which != 2 || !name.size || is_parameter(im, name)) continue;
+            lib_map_insert(im->g->arena, &im->parameters, lib_hash64(name.data, name.size, 0),
+                           im->parameter_names.count);
+            lib_vec_push(im->g->arena, &im->parameter_names, name);
+        }
     }
-    return false;
 }
 
 /* The text as an identifier that is no symbol so far: names of inputs that differ may be one identifier, or begin alike. */
 static const char *new_symbol(onnx_import *im, const char *text) {
     const char *base = identifier_of(im, text), *name = base;
-    for (int i = 2; graph_find_symbol(im->g, name) != UINT32_MAX || is_parameter(im, name); i++)
-        name = lib_arena_format(im->g->arena, "%s__%d", base, i);
+    if (!im->parameters_listed) list_parameters(im);
+    while (graph_find_symbol(im->g, name) != UINT32_MAX || is_parameter(im, (onnx_bytes){name, strlen(name)}))
+        name = lib_arena_format(im->g->arena, "%s__%d", base, ++im->renamed);
     return name;
 }
 

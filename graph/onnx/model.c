@@ -630,8 +630,48 @@ static void check_graph(model_check *c, const onnx_graph *graph) {
     check_nodes(c, graph->nodes.data, graph->nodes.count);
 }
 
+static bool same(onnx_bytes a, onnx_bytes b) {
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static uint64_t hash_function(onnx_bytes name, onnx_bytes domain, onnx_bytes overload) {
+    const uint64_t of_name = lib_hash64(name.size ? name.data : "", name.size, 0),
+                   of_domain = lib_hash64(domain.size ? domain.data : "", domain.size, 1),
+                   of_overload = lib_hash64(overload.size ? overload.data : "", overload.size, 2);
+    return lib_hash_mix(lib_hash_mix(of_name, of_domain), of_overload);
+}
+
+const onnx_function *onnx_find_function(const onnx_model *model, onnx_bytes name, onnx_bytes domain,
+                                        onnx_bytes overload) {
+    const lib_map *map = &model->functions_by_name;
+    if (!map->count) return NULL;
+    const uint64_t hash = hash_function(name, domain, overload);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
+        const onnx_function *f = &model->functions.data[map->slots[at].value];
+        if (same(f->name, name) && same(f->domain, domain) && same(f->overload, overload)) return f;
+    }
+    return NULL;
+}
+
+/* Raises if two functions have one name, domain and overload. */
+static void map_functions(model_check *c, onnx_model *model) {
+    for (size_t i = 0; i < model->functions.count; i++) {
+        const onnx_function *f = &model->functions.data[i];
+        if (onnx_find_function(model, f->name, f->domain, f->overload))
+            fail(c, DLC_PARSE_ERROR, "two functions are called %s", onnx_shown(c->arena, f->name));
+        lib_map_insert(c->arena, &model->functions_by_name, hash_function(f->name, f->domain, f->overload),
+                       (uint32_t)i);
+    }
+}
+
+static void check_opsets(model_check *c, size_t count) {
+    if (count > ONNX_OPSETS_MAX)
+        fail(c, DLC_BUDGET_EXCEEDED, "more than %d versions of operators (opset_import)", ONNX_OPSETS_MAX);
+}
+
 static void check_function(model_check *c, const onnx_function *function) {
     if (!function->name.size) fail(c, DLC_PARSE_ERROR, "a function without a name");
+    check_opsets(c, function->opsets.count);
     for (size_t i = 0; i < function->attribute_defaults.count; i++)
         check_attribute(c, &function->attribute_defaults.data[i]);
     check_nodes(c, function->nodes.data, function->nodes.count);
@@ -655,7 +695,7 @@ static void start(model_check *c, const onnx_graph *graph, const onnx_function *
 }
 
 const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx_files *files) {
-    const onnx_model *model = onnx_wire_read(arena, &message_model, bytes);
+    onnx_model *model = onnx_wire_read(arena, &message_model, bytes);
     model_check c = {.arena = arena, .files = files};
     if (!(model->present & 1)) fail(&c, DLC_PARSE_ERROR, "no ir_version: this is no ONNX model");
     if (model->ir_version < ONNX_IR_FIRST || model->ir_version > ONNX_IR_LAST)
@@ -664,6 +704,8 @@ const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx
     if (!model->graph) fail(&c, DLC_PARSE_ERROR, "the model has no graph");
     if (!model->opsets.count)
         fail(&c, DLC_PARSE_ERROR, "the model says nothing of its operators' versions (opset_import)");
+    check_opsets(&c, model->opsets.count);
+    map_functions(&c, model);
     for (size_t i = model->functions.count; i-- > 0;) start(&c, NULL, &model->functions.data[i], "function");
     for (size_t i = model->trainings.count; i-- > 0;) {
         if (model->trainings.data[i].algorithm) start(&c, model->trainings.data[i].algorithm, NULL, "training graph");

@@ -247,6 +247,8 @@ typedef struct onnx_model {
     onnx_entries metadata;
     ONNX_LIST(onnx_training) trainings;
     ONNX_LIST(onnx_function) functions;
+    /* Of onnx_model_read: their places in the list, for onnx_find_function. */
+    lib_map functions_by_name;
 } onnx_model;
 
 enum {
@@ -254,10 +256,15 @@ enum {
     ONNX_IR_LAST = 13,
     ONNX_GRAPH_NESTING = 32,
     ONNX_NODES_MAX = 4 << 20,
+    ONNX_OPSETS_MAX = 1 << 10,
     ONNX_NAME_MAX = 64 << 10,
     /* Bytes of a sparse tensor as a dense one. */
     ONNX_DENSE_MAX = 1 << 30
 };
+
+/* The model's function of that name, domain and overload; NULL: there is none. */
+const onnx_function *onnx_find_function(const onnx_model *model, onnx_bytes name, onnx_bytes domain,
+                                        onnx_bytes overload);
 
 /* The files with external data. `open` returns the bytes of the file at a location, a relative path without ".."; they stay as long as the
  * model. It raises in the arena's scope. */

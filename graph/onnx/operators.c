@@ -89,19 +89,9 @@ static const char *find_refusal(const onnx_node *node) {
     return NULL;
 }
 
-static const onnx_function *find_function(const onnx_model *model, const onnx_node *node) {
-    for (size_t i = 0; i < model->functions.count; i++) {
-        const onnx_function *f = &model->functions.data[i];
-        if (onnx_same(f->name, node->operator) && onnx_same(f->domain, node->domain) &&
-            onnx_same(f->overload, node->overload))
-            return f;
-    }
-    return NULL;
-}
-
 onnx_meaning onnx_meaning_of(const onnx_model *model, const graph_registry *registry, const onnx_node *node,
                              int opset) {
-    onnx_meaning is = {.function = find_function(model, node)};
+    onnx_meaning is = {.function = onnx_find_function(model, node->operator, node->domain, node->overload)};
     if (!is.function) is.row = onnx_find_row_named(onnx_find_domain(node->domain), node->operator, opset);
     if (!is.function && !is.row) is.registered = find_registered(registry, node, opset);
     return is;
@@ -119,42 +109,44 @@ typedef struct check_work {
     const onnx_function *function;
 } check_work;
 
-static void note_missing(lib_arena *arena, void *list, const onnx_node *node, size_t index, int opset) {
-    lib_vec(missing) *all = list;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (onnx_same(all->data[i].node->operator, node->operator) &&
-            onnx_same(all->data[i].node->domain, node->domain)) {
-            all->data[i].count++;
+enum { MISSING_MAX = 256 };
+
+typedef struct check {
+    lib_arena *arena;
+    lib_vec(check_work) work;
+    /* Operators that are nowhere, at most MISSING_MAX different ones. */
+    lib_vec(missing) all;
+    bool more;
+    /* [functions] which are called */
+    bool *called;
+} check;
+
+static void note_missing(check *c, const onnx_node *node, size_t index, int opset) {
+    for (uint32_t i = 0; i < c->all.count; i++)
+        if (onnx_same(c->all.data[i].node->operator, node->operator) &&
+            onnx_same(c->all.data[i].node->domain, node->domain)) {
+            c->all.data[i].count++;
             return;
         }
-    lib_vec_push(arena, all, ((missing){node, index, opset, 1}));
+    c->more = c->all.count == MISSING_MAX;
+    if (!c->more) lib_vec_push(c->arena, &c->all, ((missing){node, index, opset, 1}));
 }
 
-void onnx_check_model(lib_text *text, const onnx_model *model, const graph_registry *registry) {
+static void add_work(check *c, const onnx_node *nodes, size_t count, const onnx_function *function) {
+    lib_vec_push(c->arena, &c->work, ((check_work){nodes, count, function}));
+}
+
+/* Functions that nothing calls may have any operators. */
+static void check_called(check *c, const onnx_model *model, const onnx_function *function) {
+    const size_t place = (size_t)(function - model->functions.data);
+    if (!c->called[place]) add_work(c, function->nodes.data, function->nodes.count, function);
+    c->called[place] = true;
+}
+
+static void list_missing(lib_text *text, const check *c) {
     lib_arena *arena = text->arena;
-    lib_vec(check_work) work = {0};
-    lib_vec(missing) all = {0};
-    lib_vec_push(arena, &work, ((check_work){model->graph->nodes.data, model->graph->nodes.count, NULL}));
-    for (size_t i = 0; i < model->functions.count; i++)
-        lib_vec_push(arena, &work,
-                     ((check_work){model->functions.data[i].nodes.data, model->functions.data[i].nodes.count,
-                                   &model->functions.data[i]}));
-    while (work.count) {
-        const check_work now = work.data[--work.count];
-        for (size_t n = 0; n < now.count; n++) {
-            const onnx_node *node = &now.nodes[n];
-            const int opset = onnx_opset_of(model, now.function, node->domain);
-            const onnx_meaning is = onnx_meaning_of(model, registry, node, opset);
-            if (!is.function && !is.row && !is.registered) note_missing(arena, &all, node, n, opset);
-            for (size_t a = 0; a < node->attributes.count; a++)
-                if (node->attributes.data[a].g)
-                    lib_vec_push(arena, &work,
-                                 ((check_work){node->attributes.data[a].g->nodes.data,
-                                               node->attributes.data[a].g->nodes.count, now.function}));
-        }
-    }
-    for (uint32_t i = 0; i < all.count; i++) {
-        const missing *m = &all.data[i];
+    for (uint32_t i = 0; i < c->all.count; i++) {
+        const missing *m = &c->all.data[i];
         lib_text_format(text, "%s%s", text->length ? "; " : "", onnx_shown(arena, m->node->operator));
         if (m->node->domain.size) lib_text_format(text, " of domain %s", onnx_shown(arena, m->node->domain));
         lib_text_format(text, " (opset %d) %d %s, first at node %zu %s", m->opset, m->count,
@@ -162,4 +154,25 @@ void onnx_check_model(lib_text *text, const onnx_model *model, const graph_regis
         const char *reason = find_refusal(m->node);
         if (reason) lib_text_format(text, " (%s)", reason);
     }
+    if (c->more) lib_text_add(text, "; and others");
+}
+
+void onnx_check_model(lib_text *text, const onnx_model *model, const graph_registry *registry) {
+    check c = {.arena = text->arena, .called = LIB_NEW_ARRAY(text->arena, bool, model->functions.count + 1)};
+    add_work(&c, model->graph->nodes.data, model->graph->nodes.count, NULL);
+    while (c.work.count) {
+        const check_work now = c.work.data[--c.work.count];
+        for (size_t n = 0; n < now.count; n++) {
+            const onnx_node *node = &now.nodes[n];
+            const int opset = onnx_opset_of(model, now.function, node->domain);
+            const onnx_meaning is = onnx_meaning_of(model, registry, node, opset);
+            if (is.function) check_called(&c, model, is.function);
+            if (!is.function && !is.row && !is.registered) note_missing(&c, node, n, opset);
+            for (size_t a = 0; a < node->attributes.count; a++) {
+                const onnx_graph *inner = node->attributes.data[a].g;
+                if (inner) add_work(&c, inner->nodes.data, inner->nodes.count, now.function);
+            }
+        }
+    }
+    list_missing(text, &c);
 }

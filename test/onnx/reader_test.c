@@ -231,6 +231,19 @@ static void test_model_mistakes(void **state) {
     char *name = calloc(1, ONNX_NAME_MAX + 2);
     memset(name, 'n', ONNX_NAME_MAX + 1);
     refused(model_of(graph_of(node_of("Relu", name, "y"))), false, DLC_BUDGET_EXCEEDED, "a name of 65537 bytes");
+    m = full_model();
+    message function = {0};
+    add_text(&function, 1, "Twice");
+    add_text(&function, 10, "local");
+    add_message(&m, 25, function);
+    refused(m, false, DLC_PARSE_ERROR, "two functions are called \"Twice\"");
+    m = model_of(graph_of(node_of("Relu", "x", "y")));
+    for (int i = 0; i < ONNX_OPSETS_MAX; i++) {
+        message opset = {0};
+        add_int(&opset, 2, 18);
+        add_message(&m, 8, opset);
+    }
+    refused(m, false, DLC_BUDGET_EXCEEDED, "more than 1024 versions of operators");
     free(name);
 }
 
