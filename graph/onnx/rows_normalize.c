@@ -205,7 +205,8 @@ static graph_id quantize_unsaturated(onnx_import *im, graph_id x, graph_id scale
     return ONNX_WITH(im, "cast", y, graph_set_integer("dtype", dtype));
 }
 
-/* If the types of x and scale differ, the quotient is computed in f32. */
+/* If the types of x and scale differ, the quotient is computed in f32. A narrower precision that is asked for, or follows from scale's type, is
+ * exceeded, as it is of all narrow floats. */
 static void import_quantize(onnx_import *im) {
     onnx_ignore(im, "precision");
     const dlc_dtype given = quantize_dtype(im, DLC_U8),
