@@ -86,6 +86,9 @@ void jit_train_read_optimizer(dlc_trainer *trainer) {
     if (!from->name || !from->update)
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
                   "dlc_trainer_create: the optimiser has no name or no update");
+    if (!lib_is_utf8(from->name) || !lib_is_utf8(from->update))
+        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
+                  "dlc_trainer_create: the optimiser's name or update is not UTF-8");
     trainer->optimizer = (dlc_optimizer){.name = lib_arena_string(arena, from->name),
                                          .slots = lib_arena_string(arena, from->slots ? from->slots : ""),
                                          .settings = lib_arena_string(arena, from->settings ? from->settings : ""),

@@ -17,6 +17,9 @@ train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const ch
                                  const int64_t *shape) {
     if (jit_train_find_state(trainer, name) >= 0)
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "dlc_trainer_create: the name %s is taken", name);
+    if (strcmp(name, "__metadata__") == 0 || !lib_is_utf8(name))
+        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
+                  "dlc_trainer_create: the state could not be saved: \"%s\" is no name of a tensor in a file", name);
     train_state state = {.name = lib_arena_string(&trainer->arena, name),
                          .kind = kind,
                          .dtype = dtype,
@@ -157,6 +160,9 @@ static void check_initial(dlc_trainer *trainer, const state_request *r, const dl
         lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT,
                   "%s: %s is %s and begins with zeros or with options.tensor", r->call, r->name,
                   dlc_dtype_name(r->dtype));
+    if (r->dtype == DLC_F8E8M0 && options->initial != DLC_INITIAL_CONSTANT)
+        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "%s: %s: f8e8m0 has no negative random numbers", r->call,
+                  r->name);
     const bool same = !tensor || jit_train_fits(tensor, r->dtype, r->rank, r->shape);
     if (!same)
         lib_raise(
@@ -219,6 +225,11 @@ static dlc_value request_state(dlc_training *training, const void *arguments) {
     check_initial(trainer, r, options);
     train_state *state = jit_train_add_state(trainer, r->kind, r->name, r->dtype, r->rank, r->shape);
     state->initial = *options;
+    state->initial.tensor = NULL; /* the host's, copied now */
+    if (options->tensor) {
+        jit_train_new_tensor(trainer, state);
+        lib_tensor_copy(&state->tensor->dl_tensor, options->tensor);
+    }
     state->frozen = options->frozen;
     state->decays = options->decay ? options->decay > 0 : r->rank >= 2;
     return value_of(training, jit_train_find_state(trainer, r->name));
@@ -449,10 +460,16 @@ static dlc_status refuse(dlc_trainer *trainer, const char *call, const char *wha
     return jit_fail(trainer ? trainer->context : NULL, &error);
 }
 
+dlc_status jit_train_check_idle(dlc_trainer *trainer, const char *call) {
+    if (!trainer->at_work) return DLC_OK;
+    return refuse(trainer, call, "called by a function that a step or an evaluation of this trainer calls");
+}
+
 static dlc_status check_run(dlc_trainer *trainer, const char *call, const train_program *program,
                             const dlc_run_options *options, const DLTensor *const *batch, int count,
                             const dlc_output_slot *outputs, int output_count) {
     lib_error error;
+    LIB_TRY(jit_train_check_idle(trainer, call));
     if (trainer->lost)
         return refuse(
             trainer, call,
@@ -529,8 +546,10 @@ static dlc_status run(dlc_trainer *trainer, const char *call, train_program *pro
                       const DLTensor *const *batch, int count, dlc_output_slot *outputs, int output_count) {
     for (int o = 0; o < (int)program->outputs.count; o++)
         program->out[program->first_output + o].tensor = output_count ? outputs[o].tensor : NULL;
+    trainer->at_work = true;
     dlc_status status = dlc_run(program->program, options, program->in, dlc_program_input_count(program->program),
                                 program->out, dlc_program_output_count(program->program));
+    trainer->at_work = false;
     if (status == DLC_OK && output_count) status = bring_outputs(trainer, call, program, batch, count);
     for (int o = 0; o < (int)program->outputs.count; o++) {
         dlc_output_slot *slot = &program->out[program->first_output + o];

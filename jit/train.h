@@ -30,7 +30,7 @@ typedef struct train_state {
     int parameter;
     /* PARAMETER */
     bool frozen, decays;
-    /* how it begins; initial.tensor is read by dlc_trainer_create only */
+    /* how it begins, unless it has a tensor already; initial.tensor is NULL */
     dlc_parameter_options initial;
     /* number among the inputs, and outputs, of the step, and among the inputs of evaluation; -1: none */
     int input, output, evaluated;
@@ -77,6 +77,8 @@ struct dlc_trainer {
     dlc_graph *graph;
     /* a call that writes the state began and failed: it is partly that from before */
     bool lost;
+    /* a step or an evaluation is in progress, which may call functions of the host */
+    bool at_work;
 };
 
 /* Which call of the host's function this is. LIST finds out what there is; its graph is thrown away. */
@@ -99,11 +101,13 @@ struct dlc_training {
 
 /* train.c */
 int jit_train_find_state(const dlc_trainer *trainer, const char *name); /* -1: none */
-/* Raises if the name is taken. */
+/* Raises if the name is taken, or none for a tensor of a file. */
 train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const char *name, dlc_dtype dtype, int rank,
                                  const int64_t *shape);
 /* Can a state of this type and shape be copied from the tensor: is it in host memory, with data? */
 bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape);
+/* Fails, with a record, if a function of the host that a step or an evaluation calls has made the call. */
+dlc_status jit_train_check_idle(dlc_trainer *trainer, const char *call);
 /* Calls the host's function; raises its mistakes and its status. The loss is a rank-0 value, or poison where it may be left out. */
 dlc_value jit_train_build(dlc_training *training, dlc_training_function *build, void *user);
 /* Raises the graph's first mistake, if there is one. */
@@ -115,7 +119,8 @@ void jit_train_compile(dlc_trainer *trainer, train_program *program);
 void jit_train_build_step(dlc_trainer *trainer, dlc_training_function *build, void *user);
 void jit_train_build_evaluation(dlc_trainer *trainer, dlc_training_function *build, void *user);
 
-/* train_state.c: the tensors as they begin. Raises. */
+/* train_state.c: memory for the state; the tensors as they begin, but for those that have memory already. Raise. */
+void jit_train_new_tensor(dlc_trainer *trainer, train_state *state);
 void jit_train_begin_state(dlc_trainer *trainer);
 /* A copy in host memory of a compact tensor there or on the device; *copy is NULL after a failure, which is recorded for `call`. */
 dlc_status jit_train_read(dlc_trainer *trainer, const char *call, const DLTensor *from,

@@ -1,5 +1,6 @@
 /* The state of trainers: how it begins, reading and replacing tensors, checkpoints. */
 #include "jit/train.h"
+#include "lib/tensor_file.h"
 
 #include <string.h>
 
@@ -8,18 +9,10 @@ static const char format[] = "libdlc trainer 1";
 
 /* ---- the beginning ---------------------------------------------------------------------------------------------------------------- */
 
-static bool is_random(const train_state *state) {
-    return !state->initial.tensor && state->initial.initial != DLC_INITIAL_CONSTANT;
-}
-
 static void fill(const train_state *state) {
     const DLTensor *tensor = &state->tensor->dl_tensor;
     int64_t count;
     lib_tensor_count(tensor, &count);
-    if (state->initial.tensor) {
-        lib_tensor_copy(tensor, state->initial.tensor);
-        return;
-    }
     memset(tensor->data, 0, lib_tensor_bytes(tensor));
     if (state->initial.scale == 0) return;
     const size_t size = lib_dtype_size(state->dtype);
@@ -46,13 +39,14 @@ static void draw(dlc_trainer *trainer, int count, const int *states) {
         dlc_rng_normal_options normal = DLC_RNG_NORMAL_OPTIONS_INIT;
         dlc_dim dim[DLC_MAX_RANK];
         for (int d = 0; d < state->rank; d++) dim[d] = (dlc_dim){state->shape[d], NULL};
-        uniform.dtype = normal.dtype = state->dtype;
+        /* f4e2m1 has no products */
+        uniform.dtype = normal.dtype = lib_dtype_is_packed(state->dtype) ? DLC_F32 : state->dtype;
         uniform.low = -state->initial.scale, uniform.high = state->initial.scale;
         normal.deviation = state->initial.scale;
-        dlc_output(handle, state->name,
-                   state->initial.initial == DLC_INITIAL_NORMAL
-                       ? dlc_rng_normal_with(handle, key, state->rank, dim, &normal)
-                       : dlc_rng_uniform_with(handle, key, state->rank, dim, &uniform));
+        const dlc_value drawn = state->initial.initial == DLC_INITIAL_NORMAL
+                                    ? dlc_rng_normal_with(handle, key, state->rank, dim, &normal)
+                                    : dlc_rng_uniform_with(handle, key, state->rank, dim, &uniform);
+        dlc_output(handle, state->name, dlc_cast(drawn, state->dtype));
         slots[i].tensor = &state->tensor->dl_tensor;
     }
     if (status == DLC_OK) status = dlc_compile(trainer->context, handle, NULL, &program);
@@ -101,21 +95,23 @@ static void move_to_device(dlc_trainer *trainer) {
     }
 }
 
+void jit_train_new_tensor(dlc_trainer *trainer, train_state *state) {
+    state->tensor = lib_tensor_new(&trainer->context->allocator, state->dtype, state->rank, state->shape, ALIGNMENT);
+    if (!state->tensor)
+        lib_raise(trainer->arena.scope, DLC_OUT_OF_MEMORY, "dlc_trainer_create: memory was refused: %s", state->name);
+}
+
 void jit_train_begin_state(dlc_trainer *trainer) {
     const uint32_t count = trainer->states.count;
     int *random = LIB_NEW_ARRAY(&trainer->arena, int, count), randoms = 0;
     for (uint32_t s = 0; s < count; s++) {
         train_state *state = &trainer->states.data[s];
-        state->tensor =
-            lib_tensor_new(&trainer->context->allocator, state->dtype, state->rank, state->shape, ALIGNMENT);
-        if (!state->tensor)
-            lib_raise(trainer->arena.scope, DLC_OUT_OF_MEMORY, "dlc_trainer_create: memory was refused: %s",
-                      state->name);
-        if (is_random(state))
+        if (state->tensor) continue; /* given by the host */
+        jit_train_new_tensor(trainer, state);
+        if (state->initial.initial != DLC_INITIAL_CONSTANT)
             random[randoms++] = (int)s;
         else
             fill(state);
-        state->initial.tensor = NULL; /* the host's */
     }
     if (randoms) draw(trainer, randoms, random);
     begin_averages(trainer);
@@ -174,6 +170,7 @@ dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DLManagedT
     if (!trainer || !tensor)
         return refuse(trainer, DLC_INVALID_ARGUMENT,
                       "dlc_trainer_tensor: the trainer or the place for the tensor is NULL");
+    LIB_TRY(jit_train_check_idle(trainer, "dlc_trainer_tensor"));
     const train_state *state = state_named(trainer, "dlc_trainer_tensor", name, &status);
     if (!state) return status;
     GRAPH_CALL(trainer->context, LIB_STACK_CALL);
@@ -198,6 +195,7 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
     lib_error error;
     if (!trainer || !tensor)
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_set: the trainer or the tensor is NULL");
+    LIB_TRY(jit_train_check_idle(trainer, "dlc_trainer_set"));
     train_state *state = state_named(trainer, "dlc_trainer_set", name, &status);
     if (!state) return status;
     if (!jit_train_fits(tensor, state->dtype, state->rank, state->shape)) {
@@ -214,16 +212,32 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------------------------- */
 
+/* The tensor as files have it: where the format lacks its type, the bytes of its elements. *bytes is the shape of these. */
+static DLTensor as_stored(const DLTensor *tensor, int64_t *bytes) {
+    DLTensor stored = *tensor;
+    if (lib_safetensors_holds(tensor)) return stored;
+    *bytes = (int64_t)lib_tensor_bytes(tensor);
+    stored.dtype = lib_dtype_to_dlpack(DLC_U8);
+    stored.ndim = 1, stored.shape = bytes, stored.strides = NULL;
+    return stored;
+}
+
 /* Writes a file of tensors, of those that are on the device through copies. */
 static dlc_status write_tensors(dlc_trainer *trainer, lib_arena *arena, const char *call, const char *path, int count,
                                 const char *const *names, const DLTensor **tensors, int notes, const char *const *keys,
                                 const char *const *texts) {
     DLManagedTensorVersioned **copies = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, (size_t)count);
+    DLTensor *stored = LIB_NEW_ARRAY(arena, DLTensor, (size_t)count);
+    int64_t *bytes = LIB_NEW_ARRAY(arena, int64_t, (size_t)count);
     dlc_status status = DLC_OK;
     for (int t = 0; status == DLC_OK && t < count; t++) {
         if (!jit_is_on_device(trainer->context, tensors[t])) continue;
         status = jit_train_read(trainer, call, tensors[t], &copies[t]);
         if (copies[t]) tensors[t] = &copies[t]->dl_tensor;
+    }
+    for (int t = 0; t < count; t++) {
+        stored[t] = as_stored(tensors[t], &bytes[t]);
+        tensors[t] = &stored[t];
     }
     if (status == DLC_OK)
         status = dlc_file_write_safetensors(trainer->context, path, count, names, tensors, notes, keys, texts);
@@ -283,12 +297,16 @@ static void read_checkpoint(dlc_trainer *trainer, lib_arena *arena, dlc_file *fi
         if (status != DLC_OK)
             lib_raise(arena->scope, status == DLC_NOT_FOUND ? DLC_INVALID_ARGUMENT : status, "dlc_trainer_load: %s: %s",
                       path, dlc_error_message(trainer->context));
-        if (!jit_train_fits(&tensor[s]->dl_tensor, state->dtype, state->rank, state->shape)) {
+        int64_t bytes;
+        dlc_dtype dtype;
+        const DLTensor expected = as_stored(&state->tensor->dl_tensor, &bytes);
+        lib_dtype_from_dlpack(expected.dtype, &dtype);
+        if (!jit_train_fits(&tensor[s]->dl_tensor, dtype, expected.ndim, expected.shape)) {
             lib_text is, wanted;
             lib_text_init(&is, arena);
             lib_text_init(&wanted, arena);
             lib_tensor_describe(&is, &tensor[s]->dl_tensor);
-            lib_tensor_describe(&wanted, &state->tensor->dl_tensor);
+            lib_tensor_describe(&wanted, &expected);
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "dlc_trainer_load: %s: %s is %s, expected %s", path,
                       state->name, is.data, wanted.data);
         }
@@ -313,7 +331,9 @@ static dlc_status load(dlc_trainer *trainer, lib_arena *arena, const char *path)
         trainer->lost = true; /* until all are copied */
         for (uint32_t s = 0; s < count; s++) {
             lib_error error;
-            if (transfer(trainer, &trainer->states.data[s].tensor->dl_tensor, &tensor[s]->dl_tensor, &error) != DLC_OK)
+            int64_t bytes;
+            const DLTensor to = as_stored(&trainer->states.data[s].tensor->dl_tensor, &bytes);
+            if (transfer(trainer, &to, &tensor[s]->dl_tensor, &error) != DLC_OK)
                 lib_raise(&scope, error.status, "dlc_trainer_load: %s: %s", trainer->states.data[s].name,
                           error.message);
         }
@@ -345,6 +365,7 @@ static dlc_status use_file(dlc_trainer *trainer, const char *path,
 static dlc_status save_with(dlc_trainer *trainer, const char *path, const char *call,
                             dlc_status (*work)(dlc_trainer *trainer, lib_arena *arena, const char *path)) {
     lib_error error;
+    if (trainer) LIB_TRY(jit_train_check_idle(trainer, call));
     if (trainer && path && !trainer->lost) return use_file(trainer, path, work);
     lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: %s", call,
              trainer && path ? "the state was lost in a call that failed after it had begun to write it"
@@ -363,6 +384,7 @@ dlc_status dlc_trainer_save_weights(dlc_trainer *trainer, const char *path) {
 dlc_status dlc_trainer_load(dlc_trainer *trainer, const char *path) {
     if (!trainer || !path)
         return refuse(trainer, DLC_INVALID_ARGUMENT, "dlc_trainer_load: the trainer or the path is NULL");
+    LIB_TRY(jit_train_check_idle(trainer, "dlc_trainer_load"));
     return use_file(trainer, path, load);
 }
 

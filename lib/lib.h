@@ -241,6 +241,7 @@ void lib_text_format(lib_text *text, const char *format, ...) __attribute__((for
 void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
 /* Length of the UTF-8 sequence that begins here; 0: invalid. */
 size_t lib_utf8_length(const unsigned char *at, size_t size);
+bool lib_is_utf8(const char *text);
 void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
 /* Reads decimal digits with '.' whatever the locale. false: no memory for the locale object. */
 bool lib_parse_double(const char *digits, double *out);

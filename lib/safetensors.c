@@ -294,19 +294,27 @@ static int by_element(const void *a, const void *b) {
     return x->number - y->number;
 }
 
+static const char *type_name(const DLTensor *tensor) {
+    dlc_dtype dtype;
+    for (int t = 0; lib_dtype_from_dlpack(tensor->dtype, &dtype) && t < type_count; t++)
+        if (types[t].dtype == dtype) return types[t].name;
+    return NULL;
+}
+
+bool lib_safetensors_holds(const DLTensor *tensor) {
+    int64_t count;
+    return type_name(tensor) && lib_tensor_count(tensor, &count) && fills_bytes(tensor, count);
+}
+
 static placed *place_tensors(lib_arena *arena, const lib_named_tensors *all) {
     placed *list = LIB_NEW_ARRAY(arena, placed, (size_t)all->count);
     for (int i = 0; i < all->count; i++) {
-        dlc_dtype dtype;
-        int64_t count = 0;
-        list[i] = (placed){all->names[i], all->tensors[i], NULL, 0, lib_tensor_bytes(all->tensors[i]), i};
-        if (lib_dtype_from_dlpack(all->tensors[i]->dtype, &dtype))
-            for (int t = 0; t < type_count; t++)
-                if (types[t].dtype == dtype) list[i].type = types[t].name;
+        const DLTensor *tensor = all->tensors[i];
+        list[i] = (placed){all->names[i], tensor, type_name(tensor), 0, lib_tensor_bytes(tensor), i};
         if (!list[i].type)
             lib_raise(arena->scope, DLC_UNSUPPORTED, "tensor \"%.200s\": safetensors has no such element type",
                       list[i].name);
-        if (lib_tensor_count(all->tensors[i], &count) && !fills_bytes(all->tensors[i], count))
+        if (!lib_safetensors_holds(tensor))
             lib_raise(arena->scope, DLC_UNSUPPORTED,
                       "tensor \"%.200s\": safetensors has no tensors that end within a byte", list[i].name);
         if (strcmp(list[i].name, "__metadata__") == 0)

@@ -104,6 +104,8 @@ typedef struct lib_named_tensors {
 } lib_named_tensors;
 void lib_npy_write(lib_arena *arena, lib_new_file *file, const DLTensor *tensor);
 void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all);
+/* Does the format have the tensor's element type, and whole bytes for its elements? */
+bool lib_safetensors_holds(const DLTensor *tensor);
 void lib_safetensors_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all);
 
 #endif

@@ -260,6 +260,12 @@ size_t lib_utf8_length(const unsigned char *at, size_t size) {
     return length;
 }
 
+bool lib_is_utf8(const char *text) {
+    for (size_t size = strlen(text), length; size; text += length, size -= length)
+        if (!(length = lib_utf8_length((const unsigned char *)text, size))) return false;
+    return true;
+}
+
 /* ---- lexer -------------------------------------------------------------------------------------- */
 
 void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) {

@@ -24,7 +24,8 @@
  * Failures    A step that is refused (a wrong batch, memory, a limit while shapes are bound) leaves the state as it was. A step that is cancelled,
  *             or fails, after it has begun to compute loses it: the state is partly that of the next step. Then steps, evaluations and
  *             dlc_trainer_save* return DLC_INVALID_ARGUMENT with a message that says so, until dlc_trainer_load succeeds.
- * Threads     A trainer is used by one thread at a time. */
+ * Threads     A trainer is used by one thread at a time. Functions of the host that a step or an evaluation calls cannot use it
+ *             (DLC_INVALID_ARGUMENT). */
 #ifndef DLC_TRAIN_H
 #define DLC_TRAIN_H
 
@@ -66,7 +67,7 @@ typedef struct dlc_parameter_options {
      * deviation sqrt(2/k), or uniform with scale sqrt(6/k) (He et al. 2015) */
     dlc_initial initial;
     double scale;
-    /* Not NULL: these values instead, of the parameter's type and shape, in host memory; read before dlc_trainer_create returns */
+    /* Not NULL: these values instead, of the parameter's type and shape, in host memory; copied by the call */
     const DLTensor *tensor;
     /* Is not trained: no gradient, no slots */
     bool frozen;
@@ -220,7 +221,8 @@ DLC_API dlc_status dlc_trainer_tensor(dlc_trainer *trainer, const char *name, DL
 /* Replaces it by a tensor of the same type and shape in host memory, with any strides. */
 DLC_API dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTensor *tensor);
 
-/* The state as a .safetensors file, which appears under its name when it is complete (dlc_file_write_safetensors). */
+/* The state as a .safetensors file, which appears under its name when it is complete (dlc_file_write_safetensors). Carried values of
+ * types that the format lacks are u8: the bytes of their elements. */
 DLC_API dlc_status dlc_trainer_save(dlc_trainer *trainer, const char *path);
 /* What a program without a trainer needs, as a .safetensors file: parameters, or under their names their averages where there are averages, and carried
  * values. dlc_trainer_load refuses it. */
