@@ -20,8 +20,8 @@ typedef struct way {
     graph_id first_value;
     /* by value: it depends on one of the values with respect to which is differentiated, through numbers */
     lib_vec(bool) moves;
-    /* by node */
-    lib_vec(bool) visited;
+    /* by node; listed: it is in the order */
+    lib_vec(bool) visited, listed;
     /* by node: the results of its expansion; NULL: it is not expanded */
     lib_vec(graph_id *) expansion;
     /* by node: the one above, from which it was first visited; UINT32_MAX: it has one of the values that are differentiated */
@@ -56,6 +56,7 @@ static void spread(way *w, const bool *given) {
             lib_vec_push(w->arena, &w->moves, counts || (given && given[value]));
         }
         lib_vec_push(w->arena, &w->visited, false);
+        lib_vec_push(w->arena, &w->listed, false);
         lib_vec_push(w->arena, &w->expansion, NULL);
         lib_vec_push(w->arena, &w->above, UINT32_MAX);
     }
@@ -211,6 +212,10 @@ static uint32_t next_below(const way *w, step *top) {
         if (!moves(w, value)) continue;
         const uint32_t index = w->g->values.data[value].node;
         if (!w->visited.data[index - w->first_node]) return index;
+        if (!w->listed.data[index - w->first_node]) /* one of those above */
+            lib_raise(w->arena->scope, DLC_INVALID_ARGUMENT,
+                      "%s: the expansion of %s (node %u) contains it, on the way %s", w->call,
+                      w->g->nodes.data[index].op->name, index, way_text(w, index));
     }
     return UINT32_MAX;
 }
@@ -235,8 +240,11 @@ static void visit(way *w, uint32_t index, bool reverse) {
                 refuse(w, index, reverse);
             expand(w, index);
         }
-        while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX)
-            lib_vec_push(w->arena, &w->order, stack.data[--stack.count].node);
+        while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX) {
+            const uint32_t above = stack.data[--stack.count].node;
+            lib_vec_push(w->arena, &w->order, above);
+            w->listed.data[above - w->first_node] = true;
+        }
     }
 }
 
@@ -337,6 +345,20 @@ void graph_rule_transpose_tangents(graph_rule *rule) {
         if (rule->wanted[k]) rule->out[k] = out[--count];
 }
 
+/* Does the node read its operand k? Of an `if`, a branch may have inputs that none of its outputs needs. */
+static bool reads(const graph *g, const graph_node *node, int k) {
+    if (node->op->structure != GRAPH_BRANCHES || k == 0) return true;
+    for (int b = 0; b < 2; b++) {
+        const graph *branch = g->subgraphs.data[node->attribute[b].integer];
+        bool *read = LIB_NEW_ARRAY(g->arena, bool, branch->nodes.count);
+        for (uint32_t o = 0; o < branch->outputs.count; o++)
+            read[branch->values.data[branch->outputs.data[o]].node] = true;
+        graph_mark_operands(branch, read);
+        if (read[branch->values.data[branch->inputs.data[k - 1]].node]) return true;
+    }
+    return false;
+}
+
 /* Does a value depend on the placeholders, which are the first nodes of the walk, whatever the operators between them are? */
 static bool depends(const graph *g, uint32_t first_node, int count, const graph_id *holder, graph_id value) {
     bool *known = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
@@ -344,7 +366,7 @@ static bool depends(const graph *g, uint32_t first_node, int count, const graph_
     for (uint32_t i = first_node; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         bool any = false;
-        for (int k = 0; k < node->inputs; k++) any = any || known[node->input[k]];
+        for (int k = 0; k < node->inputs; k++) any = any || (known[node->input[k]] && reads(g, node, k));
         for (int r = 0; any && r < node->results; r++) known[node->first + (graph_id)r] = true;
     }
     return value && known[value];

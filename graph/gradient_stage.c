@@ -266,6 +266,16 @@ static bool find_ways(const translation *t, tir_expr e, int rank, const graph_sh
     return !guarded || simple || all;
 }
 
+/* Do the bounds lie in the dimension for each extent, 0 included? Then nothing is read, and a subscript need not be in bounds. */
+static bool is_within(tir_pool *pool, tir_expr start, tir_expr size, tir_expr extent, int64_t step) {
+    const tir_expr left = tir_sub(pool, size, start),
+                   least[] = {left, tir_sub(pool, left, extent),
+                              tir_sub(pool, left, tir_mul(pool, tir_index(pool, step), extent))};
+    bool fits = tir_range(pool, extent).low >= 1;
+    for (int i = 0; i < 3; i++) fits = fits || (tir_range(pool, start).low >= 0 && tir_range(pool, least[i]).low >= 0);
+    return fits;
+}
+
 /* Dimension `at` of x, which is padded, at c*i + rest for all i of the axis, or at rest alone. */
 static graph_id slice(const translation *t, graph_id x, int at, const dimension *how) {
     graph *g = t->g;
@@ -282,7 +292,12 @@ static graph_id slice(const translation *t, graph_id x, int at, const dimension 
     start[at] = c < 0 ? tir_sub(pool, rest, span) : rest;
     step[at] = c < 0 ? -c : c;
     stop[at] = tir_add(pool, start[at], tir_add(pool, span, one));
-    if (tir_range(pool, extent).low < 1 && step[at] > 1) stop[at] = tir_max(pool, start[at], stop[at]);
+    if (!is_within(pool, start[at], shape->dim[at], extent, step[at])) {
+        start[at] = tir_max(pool, tir_index(pool, 0), tir_min(pool, start[at], shape->dim[at]));
+        stop[at] = tir_max(pool, start[at], tir_min(pool, stop[at], shape->dim[at]));
+    } else if (tir_range(pool, extent).low < 1 && step[at] > 1) {
+        stop[at] = tir_max(pool, start[at], stop[at]);
+    }
     if (c == 1 && tir_equal(pool, start[at], tir_index(pool, 0)) == TIR_YES &&
         tir_equal(pool, stop[at], shape->dim[at]) == TIR_YES)
         return x;

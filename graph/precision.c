@@ -25,6 +25,8 @@ typedef enum treatment {
 /* A node after it was visited. */
 typedef struct visit {
     bool done;
+    /* it is in the order */
+    bool listed;
     treatment treatment;
     /* EXPANDED: the results of the expansion */
     graph_id *expansion;
@@ -122,6 +124,9 @@ static uint32_t next_below(const mixture *m, step *top) {
         const graph_id value = below[top->next++];
         const uint32_t index = value ? m->g->values.data[value].node : UINT32_MAX;
         if (value && !m->visits.data[index].done) return index;
+        if (value && !m->visits.data[index].listed) /* one of those above */
+            lib_raise(m->g->arena->scope, DLC_INVALID_ARGUMENT, "the expansion of %s (node %u) contains it",
+                      m->g->nodes.data[index].op->name, index);
     }
     return UINT32_MAX;
 }
@@ -133,8 +138,11 @@ static void go_down(mixture *m, graph_id value) {
     while (index != UINT32_MAX) {
         enter(m, index);
         lib_vec_push(m->g->arena, &stack, ((step){index, 0}));
-        while (stack.count && (index = next_below(m, &stack.data[stack.count - 1])) == UINT32_MAX)
-            lib_vec_push(m->g->arena, &m->order, stack.data[--stack.count].node);
+        while (stack.count && (index = next_below(m, &stack.data[stack.count - 1])) == UINT32_MAX) {
+            const uint32_t above = stack.data[--stack.count].node;
+            lib_vec_push(m->g->arena, &m->order, above);
+            m->visits.data[above].listed = true;
+        }
     }
 }
 

@@ -415,10 +415,11 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     return tensor;
 }
 
-/* Describes an operand of a control step. A constant that the branches capture gets no address here: each branch has its own place for it.
+/* Describes an operand of a control step, or of a function of the host. A constant that the branches capture gets no address here: each branch has its own place for it.
  * Other constants get the address of an aligned copy. */
 static jit_tensor describe_operand(jit_build *build, const graph_node *node, int operand) {
     const graph_id value = node->input[operand];
+    if (!value) return (jit_tensor){.place.kind = JIT_PLACE_NONE}; /* left out: no bytes */
     if (build->place[value].kind != JIT_PLACE_CONSTANT) return describe_tensor(build, value);
     jit_tensor tensor = describe_value(build, value);
     tensor.place.kind = JIT_PLACE_CONSTANT;

@@ -176,7 +176,7 @@ static dlc_status run_custom(const running *run) {
     for (int i = 0; i < step->input_count + step->output_count; i++) {
         const jit_tensor *is = i < step->input_count ? &step->inputs[i] : &step->outputs[i - step->input_count];
         tensor[i] = jit_tensor_of_host(is, pointer_of(run, is));
-        pointer[i] = &tensor[i];
+        pointer[i] = is->rank || is->bytes ? &tensor[i] : NULL; /* left out */
     }
     const int cancelability =
         lib_cancel_off(); /* a thread cancelled in the host's function would stay registered as the plan's reader */

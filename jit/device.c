@@ -258,7 +258,7 @@ static dlc_status call_custom(const running *run, const jit_step *step, char *me
     for (int i = 0; i < count; i++) {
         const jit_tensor *is = i < step->input_count ? &step->inputs[i] : &step->outputs[i - step->input_count];
         tensor[i] = jit_tensor_of_host(is, memory);
-        pointer[i] = &tensor[i];
+        pointer[i] = is->rank || is->bytes ? &tensor[i] : NULL; /* left out */
         if (i < step->input_count)
             LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, memory, pointer_of(run, is), is->bytes));
         memory += jit_padded(is->bytes);

@@ -199,7 +199,7 @@ typedef dlc_status dlc_operator_expand(void *user, dlc_callback *callback, int r
  * the operand, as where that is of no float type. They are linear in the results' cotangents, which is what forward mode transposes. May
  * use the operator itself, and derivatives of others (<dlc/gradient.h>). */
 typedef dlc_status dlc_operator_gradient(void *user, dlc_callback *callback, int input_count, dlc_value *cotangents);
-/* Fills the outputs. All tensors are compact, in host memory. Depends only on inputs and attributes, unless has_effects is
+/* Fills the outputs. All tensors are compact, in host memory; inputs[input_count] are all operands, NULL where one is left out. Depends only on inputs and attributes, unless has_effects is
  * set; then it is called once per run, in the order of the graph. */
 typedef dlc_status dlc_operator_call(void *user, dlc_callback *callback, int input_count, const DLTensor *const *inputs,
                                      int output_count, DLTensor *const *outputs);

@@ -585,6 +585,11 @@ static void test_mistakes(void **state) {
     assert_non_null(strstr(dlc_error_message(context), "add(")); /* the first mistake */
     assert_int_equal(dlc_eager_evaluate(g, 1, &foreign), DLC_INVALID_ARGUMENT);
     assert_non_null(strstr(dlc_error_message(context), "another graph"));
+    make_tensor(&tb, DLC_F32, x, 1, SHAPE(2));
+    tb.strides[0] = 0, tb.dl.strides = tb.strides;
+    assert_int_equal(dlc_eager_read(g, a, &tb.dl), DLC_INVALID_ARGUMENT);
+    assert_string_equal(dlc_error_message(context), /* the call is named once */
+                        "dlc_eager_read: output 0 has strides under which elements overlap");
     dlc_graph *sub = dlc_subgraph(g);
     dlc_value inner = dlc_neg(dlc_input(sub, "i", DLC_F32, 0, NULL));
     assert_int_equal(dlc_eager_evaluate(g, 1, &inner), DLC_INVALID_ARGUMENT);

@@ -2,6 +2,8 @@
  * them, expansions that fail. Messages say of what and where; what was registered is released. */
 #include "api/extend.h"
 
+#include <dlc/gradient.h>
+
 static int released;
 static void release(void *user) {
     released += *(int *)user;
@@ -297,6 +299,18 @@ static void test_expansions_that_fail(void **state) {
         assert_true(status != DLC_OK && (unsigned)status <= DLC_INTERNAL);
         assert_holds(dlc_error_message(context), cases[i].message);
         dlc_graph_destroy(g);
+    }
+    for (int use = 0; use < 3; use++) { /* derivatives and mixed precision expand, too */
+        dlc_graph *ring;
+        OK(context, dlc_graph_create(context, &ring));
+        dlc_value x = dlc_input(ring, "x", DLC_F32, 1, DIMS(SYMBOL("n"))), y = dlc_apply(ring, "one", 1, &x, 0, NULL),
+                  z;
+        if (use == 0) dlc_gradient(dlc_reduce_sum(y, 0, NULL), 1, &x, &z);
+        if (use == 1) dlc_jvp(1, &x, &x, 1, &y, &z);
+        if (use == 2) dlc_mixed_precision(1, &y, DLC_BF16, &z);
+        assert_int_equal(dlc_graph_status(ring), DLC_INVALID_ARGUMENT);
+        assert_holds(dlc_graph_message(ring), "the expansion of one (node 1) contains it");
+        dlc_graph_destroy(ring);
     }
     OK(context, define(context, (dlc_operator_options){.name = "closed",
                                                        .operands = "x",

@@ -325,6 +325,44 @@ static void test_c_function(void **state) {
     on_all_targets(c_function);
 }
 
+/* x, plus those of a and b that are given: operands that are left out are NULL. */
+static dlc_status add_given(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
+                            DLTensor *const *output) {
+    float *y = output[0]->data;
+    (void)user, (void)outputs;
+    if (inputs != 3) return dlc_callback_fail(callback, DLC_INTERNAL, "expected all operands");
+    memcpy(y, input[0]->data, sizeof(float) * (size_t)input[0]->shape[0]);
+    for (int k = 1; k < inputs; k++)
+        for (int64_t i = 0; input[k] && i < input[0]->shape[0]; i++)
+            y[i] += (float)k * ((const float *)input[k]->data)[i];
+    return DLC_OK;
+}
+
+static void left_out(dlc_context *context) {
+    OK(context, define(context, (dlc_operator_options){.name = "add_given",
+                                                       .operands = "x [a] [b]",
+                                                       .shape = "T[n], T[n], T[n] -> T[n]",
+                                                       .call = add_given}));
+    for (int which = 0; which < 4; which++) {
+        float numbers[3] = {1, 2, 3}, got[3];
+        tensor in;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n"))), operand[3] = {x};
+        for (int k = 1; k < 3; k++) operand[k] = which & k ? x : DLC_NONE;
+        dlc_output(g, "y", dlc_apply(g, "add_given", which ? 3 : 1, operand, 0, NULL));
+        dlc_program *program = compile(context, g);
+        make_tensor(&in, DLC_F32, numbers, 1, SHAPE(3));
+        run_floats(context, program, 1, (const tensor *const[]){&in}, got, 1, SHAPE(3));
+        for (int i = 0; i < 3; i++) assert_true(got[i] == numbers[i] * (float)(1 + which));
+        dlc_program_destroy(program);
+    }
+}
+static void test_left_out(void **state) {
+    (void)state;
+    on_all_targets(left_out);
+}
+
 /* ---- rules */
 
 static char *compiled(dlc_context *context, const char *text) {
@@ -683,6 +721,7 @@ int main(void) {
         cmocka_unit_test(test_expansion_in_branches),
         cmocka_unit_test(test_expansion_that_builds_branches),
         cmocka_unit_test(test_c_function),
+        cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_rule_function),
         cmocka_unit_test(test_rules_end),

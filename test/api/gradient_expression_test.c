@@ -488,7 +488,10 @@ static void test_empty(void **state) {
                  {"T[n, m] -> T[m]", "y[j] = sum(i: n, x[n - 1 - i, j])", {0, 2}, 0},
                  {"T[n, m] -> T[n]", "y[i] = sum(j where j < 0, x[i, j])", {2, 3}, 6},
                  {"T[n, m] -> T[n + 2]", "y[i] = sum(j: 2, x[i/2, i + j where true else 0])", {0, 2}, 0},
-                 {"T[n, m] -> T[n + 2]", "y[i] = x[i - 2, i - 3 where true else 0]", {0, 2}, 0}};
+                 {"T[n, m] -> T[n + 2]", "y[i] = x[i - 2, i - 3 where true else 0]", {0, 2}, 0},
+                 {"T[n, m] -> T[n/2, m]", "y[i, j] = x[2*i, j] * x[2*i + 1, j]", {0, 2}, 0},
+                 {"T[n, m] -> T[n/3, m]", "y[i, j] = x[3*i + 2, j]", {1, 2}, 2},
+                 {"T[n, m] -> T[n/2, m]", "y[i, j] = x[n - 1 - 2*i, j]", {1, 2}, 2}};
     (void)state;
     for (int t = 0; t < 2; t++)
         for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)

@@ -402,8 +402,50 @@ static void of_other_operators(dlc_context *context) {
            (double[]){7, 7, 7, 2, -4, 6, 1, 4, 9, 7, -14, 21, 7, 7, 7, 2, 2, 2});
 }
 
+/* y = x*x by a C function, whose rule has an `if`: both branches are linear in the cotangent. */
+static dlc_status square(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
+                         DLTensor *const *output) {
+    const float *x = input[0]->data;
+    float *y = output[0]->data;
+    (void)user, (void)callback, (void)inputs, (void)outputs;
+    for (int64_t i = 0; i < input[0]->shape[0]; i++) y[i] = x[i] * x[i];
+    return DLC_OK;
+}
+static dlc_status square_gradient(void *user, dlc_callback *callback, int count, dlc_value *cotangents) {
+    dlc_graph *g = dlc_callback_graph(callback), *positive = dlc_subgraph(g), *negative = dlc_subgraph(g);
+    const dlc_value x = dlc_callback_input(callback, 0), c = dlc_callback_cotangent(callback, 0), zero = number(g, 0);
+    (void)user, (void)count;
+    dlc_output(positive, NULL, dlc_mul(dlc_mul(x, c), number(positive, 2)));
+    dlc_output(negative, NULL, dlc_mul(dlc_mul(x, number(negative, 2)), c));
+    dlc_if(dlc_gt(sum(x), zero), 0, NULL, positive, negative, 1, cotangents);
+    return DLC_OK;
+}
+static void of_branches(dlc_context *context) {
+    OK(context, define(context, (dlc_operator_options){.name = "square",
+                                                       .operands = "x",
+                                                       .shape = "T[n] -> T[n]",
+                                                       .call = square,
+                                                       .gradient = square_gradient}));
+    dlc_graph *g = new_graph(context);
+    dlc_value x = vector(g, "x", 3), y = dlc_apply(g, "square", 1, &x, 0, NULL), second;
+    dlc_hvp(sum(dlc_mul(y, x)), 1, &x, &x, &second); /* 6x*x */
+    dlc_output(g, "second", second);
+    for (int sign = -1; sign < 2; sign += 2) {
+        float data[3] = {1, 2, 3}, got[3];
+        tensor in, out;
+        for (int i = 0; i < 3; i++) data[i] *= (float)sign;
+        dlc_program *program;
+        dlc_output_slot slot = {F32(&out, got, 3), NULL};
+        OK(context, dlc_compile(context, g, NULL, &program));
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&in, data, 3)}, 1, &slot, 1));
+        CLOSE(got, ((double[]){6, 24, 54}), 3, 1e-6);
+        dlc_program_destroy(program);
+    }
+    dlc_graph_destroy(g);
+}
 static void test_registered(void **state) {
     (void)state;
+    on_all_targets(of_branches);
     on_all_targets(of_c_function);
     on_all_targets(of_other_operators);
 }
