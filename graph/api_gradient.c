@@ -42,9 +42,9 @@ static const char *described(const graph *g, graph_id value) {
 /* The ids of values that must belong to the handle's graph itself and, unless there are no derivatives, be of a float type or c64. */
 static graph_id *resolve(dlc_graph *handle, const request *r, int count, const dlc_value *values, const char *what) {
     lib_scope *scope = handle->arena->scope;
-    if (count < 0 || (count && !values))
-        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %d values %s at %s", r->call, count, what,
-                  values ? "a count below 0" : "NULL");
+    if (count < 0) lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: the number of %ss is %d", r->call, what, count);
+    if (count && !values)
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: there are no %ss, expected %d", r->call, what, count);
     graph_id *ids = LIB_NEW_ARRAY(handle->arena, graph_id, (size_t)count);
     for (int i = 0; i < count; i++) {
         ids[i] = graph_handle_resolve(handle, values[i], r->call);

@@ -67,6 +67,8 @@ template <typename T> class result {
     /* Only if the result is true. */
     T &operator*() noexcept { return *value_; }
     T *operator->() noexcept { return &*value_; }
+    const T &operator*() const noexcept { return *value_; }
+    const T *operator->() const noexcept { return &*value_; }
 #if DLC_EXCEPTIONS
     /* The T; throws dlc::error if there is none. */
     T take() && {
@@ -104,6 +106,21 @@ namespace detail {
 inline result<void> checked(dlc_status status, const dlc_context *context) {
     return status == DLC_OK ? result<void>() : result<void>(status, dlc_error_message(context));
 }
+
+/* The context whose messages an object's calls leave; none after a move, as calls without an object leave theirs. */
+class message_context {
+  public:
+    message_context(dlc_context *context = nullptr) noexcept : context_(context) {}
+    message_context(message_context &&other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+    message_context &operator=(message_context &&other) noexcept {
+        context_ = std::exchange(other.context_, nullptr);
+        return *this;
+    }
+    operator dlc_context *() const noexcept { return context_; }
+
+  private:
+    dlc_context *context_;
+};
 
 /* Move-only owner of a C object. */
 template <typename T, void (*destroy)(T *)> class owner {
@@ -239,13 +256,18 @@ inline value &operator/=(value &a, const value &b) {
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------------------- */
 
-/* The host's elements in place, compact and row-major unless strides are given. */
+/* The host's elements in place, compact and row-major unless strides are given. Those that are const cannot be outputs. */
 class view {
   public:
     template <typename T>
     view(T *first, list<std::int64_t> shape, list<std::int64_t> strides = {})
-        : view(static_cast<const void *>(first), dtype_of<std::remove_cv_t<T>>::value, shape, strides) {}
+        : view(first, dtype_of<std::remove_cv_t<T>>::value, shape, strides) {}
     /* Of any element type. */
+    template <typename T>
+    view(T *first, dlc_dtype dtype, list<std::int64_t> shape, list<std::int64_t> strides = {})
+        : view(static_cast<const void *>(first), dtype, shape, strides) {
+        writable_ = !std::is_const_v<T>;
+    }
     view(const void *first, dlc_dtype dtype, list<std::int64_t> shape, list<std::int64_t> strides = {}) {
         const int rank = shape.count() <= DLC_MAX_RANK ? shape.count() : DLC_MAX_RANK + 1; /* refused by the library */
         for (std::size_t d = 0; d < shape.size() && d < DLC_MAX_RANK; d++) shape_[d] = shape[d];
@@ -257,16 +279,17 @@ class view {
         strided_ = strides.size() != 0;
         aim();
     }
-    view(const DLTensor &other) : tensor_(other), foreign_(true) {}
+    view(const DLTensor &other, bool writable = true) : tensor_(other), foreign_(true), writable_(writable) {}
     view(const view &other) { *this = other; }
     view &operator=(const view &other) {
         tensor_ = other.tensor_, shape_ = other.shape_, strides_ = other.strides_;
-        strided_ = other.strided_, foreign_ = other.foreign_;
+        strided_ = other.strided_, foreign_ = other.foreign_, writable_ = other.writable_;
         aim();
         return *this;
     }
     const DLTensor *get() const noexcept { return &tensor_; }
     DLTensor *get() noexcept { return &tensor_; }
+    bool writable() const noexcept { return writable_; }
 
     static DLDataType dlpack(dlc_dtype dtype) {
         static constexpr DLDataType types[] = {
@@ -286,6 +309,7 @@ class view {
     DLTensor tensor_ = {};
     std::array<std::int64_t, DLC_MAX_RANK> shape_ = {}, strides_ = {};
     bool strided_ = false, foreign_ = false; /* foreign: shape and strides belong to another object */
+    bool writable_ = false;
 };
 
 namespace detail {
@@ -293,6 +317,15 @@ inline std::vector<const DLTensor *> pointers(list<view> views) {
     std::vector<const DLTensor *> all;
     for (const view &one : views) all.push_back(one.get());
     return all;
+}
+/* False: an output is const; said then tells which. */
+inline bool writable_pointers(list<view> outputs, std::vector<DLTensor *> &all, std::string &said) {
+    for (const view &one : outputs) {
+        if (!one.writable()) said = "output " + std::to_string(all.size()) + " is a view of constant elements";
+        if (!one.writable()) return false;
+        all.push_back(const_cast<DLTensor *>(one.get()));
+    }
+    return true;
 }
 inline void release_tensor(DLManagedTensorVersioned *tensor) {
     tensor->deleter(tensor);
@@ -314,13 +347,22 @@ class tensor : public detail::owner<DLManagedTensorVersioned, detail::release_te
         const DLDataType wanted = view::dlpack(dtype_of<T>::value), is = dl().dtype;
         return is.code == wanted.code && is.bits == wanted.bits && is.lanes == 1;
     }
-    /* The elements, compact and row-major; null if they are of another type. */
+    /* Compact and row-major? Tensors of files in Fortran order, and those that eager graphs borrow, may be neither. */
+    bool is_compact() const {
+        std::int64_t stride = 1;
+        for (std::int64_t n : shape())
+            if (n == 0) return true;
+        for (int d = dl().ndim; dl().strides && d-- > 0; stride *= dl().shape[d])
+            if (dl().shape[d] != 1 && dl().strides[d] != stride) return false;
+        return true;
+    }
+    /* The elements, compact and row-major; null if they are of another type or have other strides. */
     template <typename T> const T *data() const {
-        if (!holds<T>()) return nullptr;
+        if (!holds<T>() || !is_compact()) return nullptr;
         return reinterpret_cast<const T *>(static_cast<const char *>(dl().data) + dl().byte_offset);
     }
-    template <typename T> list<T> elements() const { return {data<T>(), holds<T>() ? size() : 0}; }
-    operator view() const { return view(dl()); }
+    template <typename T> list<T> elements() const { return {data<T>(), data<T>() ? size() : 0}; }
+    operator view() const { return view(dl(), !(get()->flags & DLPACK_FLAG_BITMASK_READ_ONLY)); }
 };
 
 /* ---- contexts --------------------------------------------------------------------------------------------------------------- */
@@ -394,7 +436,7 @@ class file : public detail::owner<dlc_file, dlc_file_destroy> {
 
   private:
     file(dlc_file *made, dlc_context *context) : owner(made), context_(context) {}
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
 };
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------------------- */
@@ -446,11 +488,15 @@ class graph_ref {
 class graph : public detail::owner<dlc_graph, dlc_graph_destroy>, public graph_ref {
   public:
     graph() = default;
-    graph(graph &&other) noexcept : owner(std::move(other)), graph_ref(owner::get()) { other.set(nullptr); }
+    graph(graph &&other) noexcept
+        : owner(std::move(other)), graph_ref(owner::get()), context_(std::move(other.context_)) {
+        other.set(nullptr);
+    }
     graph &operator=(graph &&other) noexcept {
+        other.set(nullptr);
         owner::operator=(std::move(other));
         set(owner::get());
-        other.set(nullptr);
+        context_ = std::move(other.context_);
         return *this;
     }
     using graph_ref::get;
@@ -482,7 +528,7 @@ class graph : public detail::owner<dlc_graph, dlc_graph_destroy>, public graph_r
 
   private:
     graph(dlc_graph *made, dlc_context *context) : owner(made), graph_ref(made), context_(context) {}
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
 };
 
 /* ---- programs --------------------------------------------------------------------------------------------------------------- */
@@ -502,7 +548,7 @@ class event : public detail::owner<dlc_event, dlc_event_destroy> {
     DLC_TWIN(void wait() const, try_wait())
 
   private:
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
 };
 
 class program : public detail::owner<dlc_program, dlc_program_destroy> {
@@ -544,8 +590,11 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
     result<void> try_run_into(list<view> inputs, list<view> outputs,
                               const dlc_run_options &options = run_options()) const {
         const std::vector<const DLTensor *> given = detail::pointers(inputs);
+        std::vector<DLTensor *> into;
         std::vector<dlc_output_slot> slots;
-        for (const view &output : outputs) slots.push_back({const_cast<DLTensor *>(output.get()), nullptr});
+        std::string said;
+        if (!detail::writable_pointers(outputs, into, said)) return {DLC_INVALID_ARGUMENT, said};
+        for (DLTensor *one : into) slots.push_back({one, nullptr});
         return detail::checked(dlc_run(get(), &options, given.data(), inputs.count(), slots.data(), outputs.count()),
                                context_);
     }
@@ -611,7 +660,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
         std::vector<int> ranks;
     };
     program(dlc_program *made, dlc_context *context) : owner(made), context_(context) {}
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
     std::unique_ptr<tap_function> tap_;
 };
 
@@ -636,7 +685,8 @@ class call : public detail::owner<dlc_call, dlc_call_destroy> {
     static result<call> try_create(const program &program, list<view> inputs, list<view> outputs) {
         const std::vector<const DLTensor *> in = detail::pointers(inputs);
         std::vector<DLTensor *> out;
-        for (const view &one : outputs) out.push_back(const_cast<DLTensor *>(one.get()));
+        std::string said;
+        if (!detail::writable_pointers(outputs, out, said)) return {DLC_INVALID_ARGUMENT, said};
         dlc_call *made = nullptr;
         const dlc_status status =
             dlc_call_create(program.get(), in.data(), inputs.count(), out.data(), outputs.count(), &made);
@@ -658,7 +708,7 @@ class call : public detail::owner<dlc_call, dlc_call_destroy> {
 
   private:
     call(dlc_call *made, dlc_context *context) : owner(made), context_(context) {}
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
 };
 
 #undef DLC_TWIN

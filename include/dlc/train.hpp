@@ -35,24 +35,29 @@ inline std::vector<value> gradient(const value &loss, list<value> wrt) {
     dlc_gradient(loss, wrt.count(), wrt.data(), out.data());
     return out;
 }
+namespace detail {
+/* The vectors that belong to values; null if they are not as many, which the library then records as a mistake. */
+inline const dlc_value *vectors_of(list<value> values, list<value> vectors) {
+    return vectors.size() == values.size() ? vectors.data() : nullptr;
+}
+} // namespace detail
 /* dlc_vjp: as many cotangents as results; one product for each of wrt. */
 inline std::vector<value> vjp(list<value> results, list<value> cotangents, list<value> wrt) {
     std::vector<value> out(wrt.size());
-    if (cotangents.size() == results.size())
-        dlc_vjp(results.count(), results.data(), cotangents.data(), wrt.count(), wrt.data(), out.data());
-    return out; /* of other lengths: values without a graph */
+    dlc_vjp(results.count(), results.data(), detail::vectors_of(results, cotangents), wrt.count(), wrt.data(),
+            out.data());
+    return out;
 }
 /* dlc_jvp: as many tangents as x; one product for each result. */
 inline std::vector<value> jvp(list<value> x, list<value> tangents, list<value> results) {
     std::vector<value> out(results.size());
-    if (tangents.size() == x.size())
-        dlc_jvp(x.count(), x.data(), tangents.data(), results.count(), results.data(), out.data());
+    dlc_jvp(x.count(), x.data(), detail::vectors_of(x, tangents), results.count(), results.data(), out.data());
     return out;
 }
 /* dlc_hvp: as many directions as x; one product for each x. */
 inline std::vector<value> hvp(const value &loss, list<value> x, list<value> direction) {
     std::vector<value> out(x.size());
-    if (direction.size() == x.size()) dlc_hvp(loss, x.count(), x.data(), direction.data(), out.data());
+    dlc_hvp(loss, x.count(), x.data(), detail::vectors_of(x, direction), out.data());
     return out;
 }
 /* dlc_mixed_precision: products in DLC_BF16 or DLC_F16. */
@@ -233,7 +238,7 @@ class trainer : public detail::owner<dlc_trainer, dlc_trainer_destroy> {
     }
     trainer(dlc_trainer *made, dlc_context *context, std::array<std::size_t, 2> outputs)
         : owner(made), context_(context), outputs_(outputs) {}
-    dlc_context *context_ = nullptr;
+    detail::message_context context_;
     std::array<std::size_t, 2> outputs_ = {0, 0};
 };
 

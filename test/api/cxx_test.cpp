@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -71,6 +72,23 @@ static void test_run(dlc::context &context) {
     CHECK(!p && moved && moved.try_run({dlc::view(data, {2, 3})}));
     dlc::graph taken = std::move(g);
     CHECK(!g && !g.get() && taken.get());
+    dlc::graph &same = taken;
+    taken = std::move(same);
+    CHECK(taken && taken.get() && taken.try_print());
+    CHECK(p.try_run({}).message().find("the program is NULL") != std::string::npos); // moved from: told all the same
+    // elements that are const are no outputs
+    const float constant[4] = {};
+    const dlc::view read_only(constant, {2, 2}), by_type(static_cast<const void *>(constant), DLC_F32, {2, 2});
+    CHECK(!read_only.writable() && !by_type.writable() && dlc::view(into, DLC_F32, {2, 2}).writable());
+    for (const dlc::view &out : {read_only, by_type, dlc::view(read_only)}) {
+        const dlc::result<void> refused = moved.try_run_into({dlc::view(data, {2, 3})}, {out});
+        CHECK(refused.status() == DLC_INVALID_ARGUMENT && refused.message().find("output 0") == 0);
+        CHECK(!dlc::call::try_create(moved, {dlc::view(data, {2, 3})}, {out}));
+        CHECK(!moved.try_start({dlc::view(data, {2, 3})}, {out}));
+    }
+    CHECK(bool(moved.try_run_into({dlc::view(data, {2, 3})}, {y}))); // a result of the library's can be
+    const auto constant_result = dlc::graph::try_create(context);
+    CHECK(constant_result && constant_result->get() && (*constant_result).get());
     CHECK(context.statistics().runs > 0);
 }
 
@@ -139,6 +157,29 @@ static void test_looking(dlc::context &context) {
     CHECK(bool(text) && dlc::graph::try_parse(context, *text));
 }
 
+// A graph that was moved tells why a call on it failed.
+static bool refuses;
+static void *take(void *, std::size_t size, std::size_t alignment) {
+    return refuses ? nullptr : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+static void give(void *, void *memory, std::size_t, std::size_t) {
+    std::free(memory);
+}
+
+static void test_messages() {
+    const dlc_allocator allocator = {take, give, nullptr};
+    dlc_context_options options = dlc::context_options();
+    options.allocator = &allocator;
+    auto context = dlc::context::try_create(options);
+    CHECK(bool(context));
+    dlc::graph g = make_graph(*context), moved = std::move(g);
+    g = std::move(moved);
+    refuses = true;
+    const auto text = g.try_print();
+    refuses = false;
+    CHECK(text.status() == DLC_OUT_OF_MEMORY && !text.message().empty());
+}
+
 static void test_files(dlc::context &context, const char *path) {
     const dlc::view view(weights, {3, 2});
     const char *name = "w";
@@ -151,6 +192,19 @@ static void test_files(dlc::context &context, const char *path) {
     CHECK(file->try_read("v").status() == DLC_NOT_FOUND);
     dlc::graph g = std::move(*dlc::graph::try_create(context));
     CHECK(g.constant(*file, "w").ok());
+    CHECK(!dlc::view(*read).writable()); // the file's bytes
+    std::remove(path);
+    // in Fortran order: no list of elements in row-major order
+    std::string npy = "\x93NUMPY\x01", header = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n";
+    npy += std::string(1, '\0') + std::string(1, static_cast<char>(header.size())) + std::string(1, '\0') + header;
+    npy.append(reinterpret_cast<const char *>(weights), sizeof weights);
+    std::FILE *out = std::fopen(path, "wb");
+    CHECK(out && std::fwrite(npy.data(), 1, npy.size(), out) == npy.size() && std::fclose(out) == 0);
+    auto fortran = dlc::file::try_open(context, path);
+    CHECK(bool(fortran));
+    auto columns = fortran->try_read("");
+    CHECK(bool(columns) && columns->size() == 6 && columns->holds<float>() && !columns->is_compact());
+    CHECK(!columns->data<float>() && columns->elements<float>().size() == 0 && read->is_compact());
     std::remove(path);
 }
 
@@ -163,7 +217,16 @@ static void test_derivatives(dlc::context &context) {
     g.try_output("hvp", dlc::hvp(f, {x}, {v})[0]);
     g.try_output("vjp", dlc::vjp({cube}, {v}, {x})[0]);
     g.try_output("jvp", dlc::jvp({x}, {v}, {cube})[0]);
-    CHECK(dlc::mixed_precision({f}, DLC_BF16)[0].ok() && !dlc::vjp({cube}, {}, {x})[0].ok());
+    CHECK(dlc::mixed_precision({f}, DLC_BF16)[0].ok());
+    for (int call = 0; call < 3; call++) { // lists of other lengths are mistakes of the graph
+        dlc::graph h = std::move(*dlc::graph::try_create(context));
+        const dlc::value y = h.input("y", DLC_F32, {3}), sum = dlc::reduce_sum(y, {0});
+        const dlc::value d = call == 0   ? dlc::vjp({y, y}, {y}, {y})[0]
+                             : call == 1 ? dlc::jvp({y}, {}, {sum})[0]
+                                         : dlc::hvp(sum, {y}, {y, y})[0];
+        CHECK(!d.ok() && !dlc::linear(h.input("a", DLC_F32, {3, 3}), h.input("b", DLC_F32, {3, 3}), d).ok());
+        CHECK(h.try_check().message().find("there are no vectors") != std::string::npos);
+    }
     dlc::program p = std::move(*dlc::program::try_compile(context, g));
     const float at[3] = {1, -2, 3}, along[3] = {2, 1, -1};
     auto ran = p.try_run({dlc::view(at, {3}), dlc::view(along, {3})});
@@ -276,6 +339,7 @@ int main(int, char **arguments) {
     test_derivatives(*context);
     test_training(*context, (std::string(arguments[0]) + ".safetensors").c_str());
     test_mistakes(*context);
+    test_messages();
     std::printf("%d checks, %d failed\n", passed + failed, failed);
     return failed != 0;
 }

@@ -778,7 +778,7 @@ static const mistake mistakes[] = {
     {"a host function", "<- exp <- custom_call <- x", DLC_UNSUPPORTED, through_host_function},
     {"a counted size", "use gather of x at the index of the first of each", DLC_UNSUPPORTED, through_unique},
     {"results at NULL", "dlc_gradient: results are NULL", DLC_INVALID_ARGUMENT, null_results},
-    {"a negative count", "dlc_gradient: -1 values variable at a count below 0", DLC_INVALID_ARGUMENT, negative_count},
+    {"a negative count", "dlc_gradient: the number of variables is -1", DLC_INVALID_ARGUMENT, negative_count},
     {"a loop of unknown length", "dlc_gradient: while (node 1) has no gradient, on the way reduce_sum <- while <- x: ",
      DLC_UNSUPPORTED, through_while},
     {"a host function in a loop",
