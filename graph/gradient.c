@@ -43,7 +43,8 @@ static bool moves(const way *w, graph_id value) {
 
 /* ---- what moves ---------------------------------------------------------------------------------------------------- */
 
-/* Extends the arrays to the graph's present nodes. Results move if an operand does, and values that are `given` (by value; NULL: none). */
+/* Extends the arrays to the graph's present nodes. Results move if an operand does, and values that are `given` (by value from the first one
+ * on; NULL: none). */
 static void spread(way *w, const bool *given) {
     const graph *g = w->g;
     for (uint32_t i = w->first_node + w->visited.count; i < g->nodes.count; i++) {
@@ -53,7 +54,7 @@ static void spread(way *w, const bool *given) {
         for (int r = 0; r < node->results; r++) {
             const graph_id value = node->first + (graph_id)r;
             const bool counts = moving && is_number(graph_shape_of(g, value)->dtype);
-            lib_vec_push(w->arena, &w->moves, counts || (given && given[value]));
+            lib_vec_push(w->arena, &w->moves, counts || (given && given[value - w->first_value]));
         }
         lib_vec_push(w->arena, &w->visited, false);
         lib_vec_push(w->arena, &w->listed, false);
@@ -65,13 +66,14 @@ static void spread(way *w, const bool *given) {
 /* maps: of the walk that this one is part of; NULL: none */
 static way begin(graph *g, const char *call, graph_map_pool *maps, int count, const graph_id *wrt) {
     way w = {.g = g, .arena = g->arena, .call = call, .first_node = g->nodes.count, .maps = maps};
-    bool *given = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     for (int i = 0; i < count; i++) {
         const uint32_t node = g->values.data[wrt[i]].node;
         if (node < w.first_node) w.first_node = node;
-        given[wrt[i]] = true;
     }
     w.first_value = count ? g->nodes.data[w.first_node].first : (graph_id)g->values.count;
+    /* Not of the whole graph: rules begin walks of their own, on its last values. */
+    bool *given = LIB_NEW_ARRAY(g->arena, bool, g->values.count - w.first_value);
+    for (int i = 0; i < count; i++) given[wrt[i] - w.first_value] = true;
     if (!maps) w.maps = graph_new_map_pool(g->arena);
     spread(&w, given);
     return w;
@@ -361,15 +363,17 @@ static bool reads(const graph *g, const graph_node *node, int k) {
 
 /* Does a value depend on the placeholders, which are the first nodes of the walk, whatever the operators between them are? */
 static bool depends(const graph *g, uint32_t first_node, int count, const graph_id *holder, graph_id value) {
-    bool *known = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
-    for (int i = 0; i < count; i++) known[holder[i]] = true;
+    const graph_id first = count ? g->nodes.data[first_node].first : (graph_id)g->values.count;
+    bool *known = LIB_NEW_ARRAY(g->arena, bool, g->values.count - first); /* by value from the first one on */
+    for (int i = 0; i < count; i++) known[holder[i] - first] = true;
     for (uint32_t i = first_node; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         bool any = false;
-        for (int k = 0; k < node->inputs; k++) any = any || (known[node->input[k]] && reads(g, node, k));
-        for (int r = 0; any && r < node->results; r++) known[node->first + (graph_id)r] = true;
+        for (int k = 0; k < node->inputs; k++)
+            any = any || (node->input[k] >= first && known[node->input[k] - first] && reads(g, node, k));
+        for (int r = 0; any && r < node->results; r++) known[node->first + (graph_id)r - first] = true;
     }
-    return value && known[value];
+    return value >= first && known[value - first];
 }
 
 /* The row's rule for cotangents is applied to placeholders, and what it emits, which is linear in them, transposed: the results' tangents

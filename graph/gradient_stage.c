@@ -19,16 +19,36 @@ typedef struct part {
     uint32_t mask;
 } part;
 
+/* An expression of the stage: its part, and whether it contains loads. */
+typedef struct fact {
+    tir_expr e;
+    part part;
+    bool loads;
+} fact;
+
 typedef struct translation {
     graph *g;
     const graph_stage_tensors *tensors;
     const graph_stage *stage;
-    /* by expression [count]: its part, whether its mask is known, and whether it contains loads */
-    part *known;
-    bool *seen, *loads;
-    uint32_t count;
+    /* of the expressions whose masks are known: few of those of the graph's pool */
+    lib_vec(fact) facts;
+    lib_map by_expression;
     lib_vec(tir_expr) stack;
 } translation;
+
+/* NULL: the expression is none of the stage, or is not surveyed so far. */
+static fact *fact_of(const translation *t, tir_expr e) {
+    const lib_map *map = &t->by_expression;
+    const uint64_t hash = lib_hash_mix(0, e);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
+        if (t->facts.data[map->slots[at].value].e == e) return &t->facts.data[map->slots[at].value];
+    return NULL;
+}
+
+/* Of an expression of the stage. */
+static part part_of(const translation *t, tir_expr e) {
+    return fact_of(t, e)->part;
+}
 
 /* ---- parts -------------------------------------------------------------------------------------------------------------- */
 
@@ -73,16 +93,20 @@ static void survey(translation *t, tir_expr e) {
         const tir_expr top = t->stack.data[t->stack.count - 1];
         const tir_node *node = tir_get(pool, top);
         const uint32_t before = t->stack.count;
-        for (int k = 0; !t->seen[top] && k < node->count; k++)
-            if (!t->seen[tir_operand(pool, top, k)]) lib_vec_push(t->g->arena, &t->stack, tir_operand(pool, top, k));
+        const bool seen = fact_of(t, top) != NULL;
+        for (int k = 0; !seen && k < node->count; k++)
+            if (!fact_of(t, tir_operand(pool, top, k))) lib_vec_push(t->g->arena, &t->stack, tir_operand(pool, top, k));
         if (t->stack.count > before) continue;
         const int axis = axis_of(t, top);
-        t->seen[top] = true;
-        t->loads[top] = node->op == TIR_LOAD;
-        t->known[top].mask = axis < 0 ? 0 : 1u << axis;
-        for (int k = 0; k < node->count; k++) {
-            t->known[top].mask |= t->known[tir_operand(pool, top, k)].mask;
-            t->loads[top] = t->loads[top] || t->loads[tir_operand(pool, top, k)];
+        fact own = {.e = top, .loads = node->op == TIR_LOAD, .part.mask = axis < 0 ? 0 : 1u << axis};
+        for (int k = 0; !seen && k < node->count; k++) {
+            const fact *below = fact_of(t, tir_operand(pool, top, k));
+            own.part.mask |= below->part.mask;
+            own.loads = own.loads || below->loads;
+        }
+        if (!seen) {
+            lib_map_insert(t->g->arena, &t->by_expression, lib_hash_mix(0, top), t->facts.count);
+            lib_vec_push(t->g->arena, &t->facts, own);
         }
         t->stack.count--;
     }
@@ -109,9 +133,8 @@ static bool read_affine(const translation *t, tir_expr index, affine *out) {
     out->rest = tir_index(pool, constant);
     for (int i = 0; i < count; i++) {
         const int axis = axis_of(t, term[i].atom);
-        if (axis < 0 && (term[i].atom >= t->count || !t->seen[term[i].atom] || t->loads[term[i].atom] ||
-                         t->known[term[i].atom].mask))
-            return false;
+        const fact *atom = fact_of(t, term[i].atom);
+        if (axis < 0 && (!atom || atom->loads || atom->part.mask)) return false;
         if (axis < 0)
             out->rest = tir_add(pool, out->rest, tir_mul(pool, term[i].atom, tir_index(pool, term[i].coefficient)));
         else {
@@ -185,7 +208,7 @@ static void take_together(translation *t, load *l, const tir_expr *index, uint32
     permute(g, l, order);
     for (int i = 0; i < together; i++) {
         const tir_expr at = index[-1 - l->place[i]];
-        coordinate[i] = graph_expand_dims(g, align(t, t->known[at], mask), count);
+        coordinate[i] = graph_expand_dims(g, align(t, part_of(t, at), mask), count);
     }
     check_rank(t, l->rank + count - together);
     const graph_id indices = together == 1 ? coordinate[0] : graph_concat(g, together, coordinate, count);
@@ -252,7 +275,7 @@ static bool find_ways(const translation *t, tir_expr e, int rank, const graph_sh
     const tir_pool *pool = t->g->pool;
     const bool guarded = tir_get(pool, e)->guarded, padded = !guarded || pads_with_zeros(t, e, rank, shape);
     bool simple = padded, all = padded;
-    for (int d = 0; d < rank; d++) dims[d].mask = t->known[tir_operand(pool, e, d)].mask;
+    for (int d = 0; d < rank; d++) dims[d].mask = part_of(t, tir_operand(pool, e, d)).mask;
     for (int d = 0; d < rank; d++) {
         dimension *own = &dims[d];
         const tir_expr at = tir_operand(pool, e, d);
@@ -365,7 +388,7 @@ static part translate_load(translation *t, tir_expr e) {
             continue;
         }
         check_rank(t, l.rank + count - 1);
-        if (own->way == BY_GATHER) l.value = graph_gather(g, l.value, align(t, t->known[index[d]], own->mask), d);
+        if (own->way == BY_GATHER) l.value = graph_gather(g, l.value, align(t, part_of(t, index[d]), own->mask), d);
         if (own->way == BY_SLICE) l.value = slice(t, pad(g, l.value, d, own->low, own->high), d, own);
         replace(&l, d, count, axis);
     }
@@ -375,7 +398,7 @@ static part translate_load(translation *t, tir_expr e) {
     sort_axes(g, &l);
     out.id = l.value;
     if (done) return out;
-    const part guard = t->known[tir_operand(pool, e, rank)], other = t->known[tir_operand(pool, e, rank + 1)];
+    const part guard = part_of(t, tir_operand(pool, e, rank)), other = part_of(t, tir_operand(pool, e, rank + 1));
     const uint32_t all = out.mask | guard.mask | other.mask;
     return (part){graph_select(g, align(t, guard, all), align(t, out, all), align(t, other, all)), all};
 }
@@ -401,12 +424,12 @@ static graph_id translate_index(const translation *t, tir_expr e, const graph_id
 /* The part of one expression, whose operands are known as far as they are needed. */
 static part translate_one(translation *t, tir_expr e) {
     const tir_node node = *tir_get(t->g->pool, e);
-    const uint32_t mask = t->known[e].mask;
+    const uint32_t mask = part_of(t, e).mask;
     graph_id x[OPERANDS_MAX] = {0};
     if (node.op == TIR_LOAD) return translate_load(t, e);
     if (node.dtype == TIR_INDEX && node.count == 0 && !mask) return (part){graph_dimension(t->g, DLC_I64, e), 0};
     if (node.count > OPERANDS_MAX) lib_raise(t->g->arena->scope, DLC_INTERNAL, "%d operands", node.count);
-    for (int k = 0; k < node.count; k++) x[k] = align(t, t->known[tir_operand(t->g->pool, e, k)], mask);
+    for (int k = 0; k < node.count; k++) x[k] = align(t, part_of(t, tir_operand(t->g->pool, e, k)), mask);
     if (node.dtype == TIR_INDEX) return (part){translate_index(t, e, x), mask};
     return (part){graph_emit_scalar(t->g, t->g->pool, e, x), mask};
 }
@@ -428,15 +451,15 @@ static part translate(translation *t, tir_expr e) {
     while (t->stack.count) {
         const tir_expr top = t->stack.data[t->stack.count - 1];
         const uint32_t before = t->stack.count;
-        for (int k = 0; !t->known[top].id && k < tir_get(pool, top)->count; k++) {
+        for (int k = 0; !part_of(t, top).id && k < tir_get(pool, top)->count; k++) {
             const tir_expr below = tir_operand(pool, top, k);
-            if (!t->known[below].id && is_needed(t, top, k)) lib_vec_push(t->g->arena, &t->stack, below);
+            if (!part_of(t, below).id && is_needed(t, top, k)) lib_vec_push(t->g->arena, &t->stack, below);
         }
         if (t->stack.count > before) continue;
-        if (!t->known[top].id) t->known[top] = translate_one(t, top);
+        if (!part_of(t, top).id) fact_of(t, top)->part = translate_one(t, top);
         t->stack.count--;
     }
-    return t->known[e];
+    return part_of(t, e);
 }
 
 /* ---- reductions ------------------------------------------------------------------------------------------------------------ */
@@ -519,10 +542,6 @@ static bool is_contraction(translation *t, uint32_t sums, part *a, part *b) {
 graph_id graph_emit_stage(const graph_stage_tensors *tensors, const graph_stage *stage) {
     graph *g = tensors->g;
     translation t = {.g = g, .tensors = tensors, .stage = stage};
-    t.count = g->pool->nodes.count;
-    t.known = LIB_NEW_ARRAY(g->arena, part, t.count);
-    t.seen = LIB_NEW_ARRAY(g->arena, bool, t.count);
-    t.loads = LIB_NEW_ARRAY(g->arena, bool, t.count);
     const uint32_t all = (1u << stage->axes) - 1, result = (1u << stage->space) - 1, sums = all & ~result;
     int64_t axes[TIR_MAX_AXES];
     part a, b, value;

@@ -422,16 +422,24 @@ static void check_node(const interpreter *t, const tir_node *node, tir_dtype ope
     }
 }
 
+/* Adds the expression to the set; false: it is there already. */
+static bool add_to_set(lib_arena *arena, lib_map *set, tir_expr e) {
+    const uint64_t hash = lib_hash_mix(0, e);
+    for (uint32_t at = lib_map_first(set, hash); at != LIB_MAP_END; at = lib_map_next(set, hash, at))
+        if (set->slots[at].value == e) return false;
+    lib_map_insert(arena, set, hash, e);
+    return true;
+}
+
 /* Rejects expressions that the parser accepts but stages must not contain; without recursion. */
 static void check_expression(interpreter *t, tir_expr root) {
     lib_vec(tir_expr) stack = {0};
-    uint8_t *seen = LIB_NEW_ARRAY(t->arena, uint8_t, t->pool->nodes.count);
+    lib_map seen = {0}; /* few of the expressions of the graph's pool */
     if (!t->infer) return;
     lib_vec_push(t->arena, &stack, root);
     while (stack.count) {
         tir_expr e = stack.data[--stack.count];
-        if (seen[e]) continue;
-        seen[e] = 1;
+        if (!add_to_set(t->arena, &seen, e)) continue;
         const tir_node *node = tir_get(t->pool, e);
         check_node(t, node, node->count ? tir_dtype_of(t->pool, tir_operand(t->pool, e, 0)) : node->dtype);
         bool divides = (node->op == TIR_DIV || node->op == TIR_REM) && node->dtype == TIR_INDEX;

@@ -478,6 +478,26 @@ static void test_attributes(void **state) {
     dlc_context_destroy(context);
 }
 
+/* The memory of derivatives grows with the number of expressions, not with its square. */
+static void test_many(void **state) {
+    (void)state;
+    enum { MANY = 2000 };
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    options.target = "interp", options.limits.memory = 64 << 20;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    OK(context, define(context, (dlc_operator_options){
+                                    .name = "f", .operands = "x", .expression = "y[i] = x[i] * sum(k, x[k])"}));
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n"))), y = x, gradient;
+    for (int i = 0; i < MANY; i++) y = dlc_apply(g, "f", 1, &y, 0, NULL);
+    dlc_gradient(dlc_reduce_sum(y, 0, NULL), 1, &x, &gradient);
+    OK(context, dlc_graph_status(g));
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
 /* Sizes of 0: gradients of their shapes, zeros where nothing reads an element. */
 static void test_empty(void **state) {
     static const struct {
@@ -603,10 +623,10 @@ static void test_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),          cmocka_unit_test(test_random_subscripts),
-        cmocka_unit_test(test_same_as_rows),   cmocka_unit_test(test_attributes),
-        cmocka_unit_test(test_empty),          cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_refused_memory),
+        cmocka_unit_test(test_cases),        cmocka_unit_test(test_random_subscripts),
+        cmocka_unit_test(test_same_as_rows), cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_many),         cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_limits),       cmocka_unit_test(test_refused_memory),
     };
     return cmocka_run_group_tests_name("gradients of tensor expressions", tests, NULL, NULL);
 }

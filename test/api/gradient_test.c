@@ -459,6 +459,23 @@ static void test_small_stack(void **state) {
 }
 
 /* Derivatives have the types of their values; |z|^2 has the derivative 2z. */
+/* The memory of derivatives grows with the length of the way, not with its square: rules that are transposed walk over what they emit alone. */
+static void test_long_way(void **state) {
+    (void)state;
+    enum { LONG = 4000 };
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    options.target = "interp", options.limits.memory = 64 << 20;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    dlc_graph *g = new_graph(context);
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3))), y = x, gradient;
+    for (int i = 0; i < LONG; i++) y = dlc_softmax(y, 0);
+    dlc_gradient(dlc_reduce_sum(y, 0, NULL), 1, &x, &gradient);
+    OK(context, dlc_graph_status(g));
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
 static void test_types(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);
@@ -924,6 +941,7 @@ int main(void) {
         cmocka_unit_test(test_fixed_carry),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_small_stack),
+        cmocka_unit_test(test_long_way),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_eager),
         cmocka_unit_test(test_complex),
