@@ -28,7 +28,13 @@ static dlc_value value_of(const jit_formula *formula, jit_formula_term term) {
 }
 
 dlc_value jit_formula_get(const jit_formula *formula, const char *name) {
-    return value_of(formula, *find(formula, name));
+    const jit_formula_term term = *find(formula, name);
+    const dlc_value value = value_of(formula, term);
+    if (!term.is_number || !term.value.graph) return value;
+    dlc_dim dim[DLC_MAX_RANK];
+    const int rank = dlc_value_rank(term.value);
+    for (int d = 0; d < rank; d++) dim[d] = dlc_value_dim(term.value, d);
+    return dlc_broadcast(value, rank, dim, 0, NULL);
 }
 
 typedef struct reader {
@@ -58,7 +64,8 @@ static double calculate(char sign, double x, double y) {
 static jit_formula_term combine(const reader *r, char sign, const char *name, jit_formula_term a, jit_formula_term b) {
     if (a.is_number && b.is_number)
         return (jit_formula_term){.is_number = true, .number = calculate(sign, a.number, b.number)};
-    if (sign == '*' && (is(a, 0) || is(b, 0))) return (jit_formula_term){.is_number = true};
+    if (sign == '*' && (is(a, 0) || is(b, 0)))
+        return (jit_formula_term){.is_number = true, .value = a.is_number ? b.value : a.value};
     if ((sign == '+' && is(a, 0)) || (sign == '*' && is(a, 1))) return b;
     if (((sign == '+' || sign == '-') && is(b, 0)) || ((sign == '*' || sign == '/') && is(b, 1))) return a;
     return apply(r, name, 2, (jit_formula_term[]){a, b});

@@ -10,6 +10,7 @@
 typedef struct jit_formula_term {
     bool is_number;
     double number;
+    /* of a number: none, or the value that was multiplied by 0, whose shape it has */
     dlc_value value;
 } jit_formula_term;
 
@@ -29,7 +30,7 @@ typedef struct jit_formula {
 
 void jit_formula_set(jit_formula *formula, const char *name, dlc_value value);
 void jit_formula_set_number(jit_formula *formula, const char *name, double number);
-/* The value of a name that is set, numbers as rank-0 values. */
+/* The value of a name that is set; a number has rank 0, or the shape of the value that was multiplied by 0. */
 dlc_value jit_formula_get(const jit_formula *formula, const char *name);
 /* `source` names the text in messages. Both raise DLC_PARSE_ERROR with the position; mistakes of operators (one that does not exist, a
  * wrong number of operands) are recorded in the graph. */

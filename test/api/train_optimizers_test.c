@@ -167,6 +167,31 @@ static void test_own_optimizer(void **state) {
     dlc_context_destroy(context);
 }
 
+/* A slot that a setting of 0 makes 0: zeros of the parameter's shape. */
+static void test_zero_setting(void **state) {
+    (void)state;
+    const dlc_optimizer own = {
+        .name = "own", .slots = "s", .settings = "keep=0.5", .update = "s = -(s + 1)*keep; w = w - rate*(g + s)"};
+    const dlc_optimizer_setting none = {"keep", 0};
+    const model m = {.dtype = DLC_F64};
+    dlc_trainer_options options = DLC_TRAINER_OPTIONS_INIT;
+    double w[W + OUT], g[W + OUT], got[W], slot[W];
+    make_data();
+    dlc_context *context = open_context("interp", NULL);
+    options.own = &own, options.rate = "0.1";
+    options.settings = &none, options.setting_count = 1;
+    dlc_trainer *trainer = create(context, &m, &options);
+    read_state(context, trainer, "w", w);
+    read_state(context, trainer, "b", w + W);
+    reference_loss(w, g);
+    OK(context, step64(trainer, ROWS, NULL));
+    read_state(context, trainer, "w", got);
+    read_state(context, trainer, "s.w", slot);
+    for (int i = 0; i < W; i++) CHECK(fabs(got[i] - (w[i] - 0.1 * g[i])) < 1e-12 && slot[i] == 0);
+    dlc_trainer_destroy(trainer);
+    dlc_context_destroy(context);
+}
+
 /* A step whose shapes are bound allocates nothing and copies no parameter, whatever the optimiser: lion's slot, which is read for two outputs that do
  * not depend on each other, is written in a phase of its own where it is large. */
 static dlc_status build_wide(void *user, dlc_training *t, dlc_value *loss) {
@@ -234,6 +259,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optimizers),
         cmocka_unit_test(test_own_optimizer),
+        cmocka_unit_test(test_zero_setting),
         cmocka_unit_test(test_in_place),
     };
     return cmocka_run_group_tests_name("optimisers of trainers", tests, NULL, NULL);
