@@ -1,4 +1,4 @@
-/* Shared by the tests of trainers: a linear model, its gradients in double precision, steps. */
+/* Shared by the tests of trainers: a linear model, its gradients in double precision, steps, a folder. */
 #ifndef TEST_API_TRAINERS_H
 #define TEST_API_TRAINERS_H
 
@@ -6,6 +6,10 @@
 
 #include <dlc/extend.h>
 #include <dlc/train.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 enum { ROWS = 12, IN = 5, OUT = 3, W = IN * OUT };
 
@@ -104,6 +108,36 @@ static inline dlc_status step32(dlc_trainer *trainer, const dlc_run_options *how
     make_tensor(&tf, DLC_F32, &factor, 0, NULL);
     return dlc_trainer_step(trainer, how, (const DLTensor *[]){F32(&tx, x, ROWS, IN), &tf.dl, F32(&ty, y, ROWS, OUT)},
                             3, report, NULL, 0);
+}
+
+/* ---- a folder for the files of the tests ------------------------------------------------------------------------------------------ */
+
+static char trainer_folder[] = "/tmp/dlc-train-XXXXXX";
+
+static inline const char *in_folder(const char *name) {
+    static char path[4][128];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", trainer_folder, name);
+    return path[next];
+}
+
+static inline int make_folder(void **state) {
+    (void)state;
+    make_data();
+    return mkdtemp(trainer_folder) ? 0 : 1;
+}
+
+/* Also what a killed process was writing. */
+static inline int remove_folder(void **state) {
+    (void)state;
+    DIR *all = opendir(trainer_folder);
+    assert_non_null(all);
+    for (const struct dirent *entry; (entry = readdir(all));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            assert_int_equal(unlinkat(dirfd(all), entry->d_name, 0), 0);
+    closedir(all);
+    return rmdir(trainer_folder);
 }
 
 #endif
