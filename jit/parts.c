@@ -173,6 +173,8 @@ typedef struct evaluation {
     dlc_output_slot *slots;
     /* for the output slots, allocated before the run */
     jit_kept_tensor **results;
+    /* of the graph when the part was cut out: functions of the host that the run calls may add nodes */
+    uint32_t nodes;
 } evaluation;
 
 static void know_part(evaluation *v) {
@@ -195,6 +197,7 @@ static void cut_in_scope(evaluation *v, const graph *g, int count, const graph_i
     v->part.values = wanted;
     v->part.known = known;
     v->part.effects_done = values->effects_done;
+    v->nodes = g->nodes.count;
     graph_cut_part(arena, g, &v->part);
     know_part(v);
     v->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)v->part.input_count + GRAPH_FREE_MAX);
@@ -397,7 +400,7 @@ static dlc_status compute(evaluation *v, const graph *g, lib_error *error) {
         values->tensors[v->part.values[i]] = result;
         v->results[i] = NULL;
     }
-    values->effects_done = g->nodes.count;
+    values->effects_done = v->nodes;
     return DLC_OK;
 }
 

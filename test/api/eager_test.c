@@ -465,6 +465,50 @@ static void test_reentrance(void **state) {
     dlc_context_destroy(context);
 }
 
+static void count_effect(void *user, int inputs, const DLTensor *const *in, int outputs, DLTensor *const *out) {
+    (void)inputs, (void)outputs;
+    ++*(int *)user;
+    memcpy(out[0]->data, in[0]->data, sizeof(float));
+}
+
+typedef struct added_effect {
+    dlc_graph *graph;
+    int calls;
+} added_effect;
+
+static dlc_status add_effect(void *user, dlc_callback *callback, int inputs, const DLTensor *const *in, int outputs,
+                             DLTensor *const *out) {
+    added_effect *a = user;
+    dlc_value x = dlc_scalar(a->graph, DLC_F32, 1), y;
+    (void)callback, (void)inputs, (void)outputs;
+    dlc_custom_register(a->graph, "count", count_effect, &a->calls);
+    dlc_custom_effect(a->graph, 1, &x, "count", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){0}, 0, NULL, 1, &y);
+    memcpy(out[0]->data, in[0]->data, sizeof(float));
+    return DLC_OK;
+}
+
+/* An effect that a function adds while an evaluation calls it belongs to the next evaluation. */
+static void test_effect_added_inside(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    added_effect a = {0};
+    double number;
+    dlc_operator_options options = DLC_OPERATOR_OPTIONS_INIT;
+    options.name = "adds", options.operands = "x", options.shape = "T[] -> T[]", options.call = add_effect;
+    options.user = &a;
+    OK(context, dlc_operator_register(context, &options));
+    OK(context, dlc_eager_create(context, NULL, &a.graph));
+    dlc_value x = dlc_scalar(a.graph, DLC_F32, 2), y = dlc_apply(a.graph, "adds", 1, &x, 0, NULL);
+    OK(context, dlc_eager_number(a.graph, y, &number));
+    assert_int_equal(a.calls, 0);
+    for (int i = 0; i < 2; i++) {
+        OK(context, dlc_eager_evaluate(a.graph, 1, &y));
+        assert_int_equal(a.calls, 1);
+    }
+    dlc_graph_destroy(a.graph);
+    dlc_context_destroy(context);
+}
+
 static dlc_status touch(void *user, dlc_callback *callback, int inputs, const DLTensor *const *in, int outputs,
                         DLTensor *const *out) {
     (void)callback, (void)inputs, (void)outputs;
@@ -680,6 +724,7 @@ int main(void) {
         cmocka_unit_test(test_counted),
         cmocka_unit_test(test_effects),
         cmocka_unit_test(test_reentrance),
+        cmocka_unit_test(test_effect_added_inside),
         cmocka_unit_test(test_effects_in_loops),
         cmocka_unit_test(test_trace_mistakes),
         cmocka_unit_test(test_mistakes),
