@@ -355,7 +355,8 @@ static dlc_status ask(exchange *x, const cpu_request *request, const void *first
         !move(x, (void *)(uintptr_t)rest, (size_t)request->size - first_size, true) ||
         !move(x, &reply, sizeof reply, false))
         return fail_helper(x, error);
-    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK)
+    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK ||
+        reply.status > DLC_INTERNAL)
         return fail_helper(x, error);
     char *got = cpu_allocate_object(x->device, (size_t)reply.size, bytes);
     if (!got || !move(x, got, (size_t)reply.size, false)) {
