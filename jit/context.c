@@ -43,7 +43,7 @@ dlc_status jit_fail(dlc_context *context, const lib_error *error) {
     return full.status;
 }
 
-/* Clears what this thread remembers of failures of the context: another one may come to be at its address. */
+/* This thread's last failure, if it is the context's, is forgotten: a context that is created later may have the same address. */
 static void forget_failure(const dlc_context *context) {
     char *message = lib_thread_message(false);
     if (last_failure.cause == context) last_failure.cause = NULL;

@@ -45,22 +45,6 @@ dlc_status jit_onnx_check_lists(const dlc_onnx_runner *runner, const char *call,
     return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, call, text);
 }
 
-typedef struct extent {
-    const char *low, *high;
-} extent;
-
-/* The bytes of the tensor's elements; none: it is NULL. */
-static extent extent_of(const DLTensor *tensor) {
-    extent e = {NULL, NULL};
-    if (tensor) lib_tensor_extent(tensor, &e.low, &e.high);
-    return e;
-}
-
-static bool meet(extent a, const DLTensor *tensor) {
-    const extent b = extent_of(tensor);
-    return a.low < b.high && b.low < a.high;
-}
-
 dlc_status jit_onnx_check_outputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs,
                                   const dlc_output_slot *outputs) {
     const jit_onnx_port *port = runner->model->ports[DLC_ONNX_OUTPUT];
@@ -72,13 +56,12 @@ dlc_status jit_onnx_check_outputs(const dlc_onnx_runner *runner, const DLTensor 
         if (!fault && tensor->strides && lib_strides_overlap(tensor))
             fault = "has strides under which elements overlap";
         if (fault) return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "output %s %s", port[o].name, fault);
-        const extent own = extent_of(tensor);
         for (int i = 0; i < inputs_of(runner); i++)
-            if (meet(own, inputs[i]))
+            if (inputs[i] && lib_tensors_overlap(tensor, inputs[i]))
                 return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "output %s overlaps input %s", port[o].name,
                                          runner->input[i].name);
         for (int p = 0; p < o; p++)
-            if (meet(own, outputs[p].tensor))
+            if (outputs[p].tensor && lib_tensors_overlap(tensor, outputs[p].tensor))
                 return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "outputs %s and %s overlap", port[o].name,
                                          port[p].name);
     }

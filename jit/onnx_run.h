@@ -94,8 +94,9 @@ struct dlc_onnx_runner {
     uint64_t used;
 };
 
-/* Checks the host's tensors for outputs, as dlc_run does what it writes, but for element types and shapes, which are known later. For those that
- * no program writes: outputs of walks, and states. inputs: NULL for a state that is not given. */
+/* For runs of which dlc_run does not check the host's output tensors: walks, and runs with states. Refuses tensors without data or shape, with
+ * invalid strides, and those that overlap an input or another output. Element types and shapes are checked when they are known, at the end of
+ * the run. inputs[i] is NULL for a state that the host does not give. */
 dlc_status jit_onnx_check_outputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs,
                                   const dlc_output_slot *outputs);
 

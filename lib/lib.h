@@ -433,6 +433,7 @@ size_t lib_tensor_bytes(const DLTensor *tensor); /* of its elements; the count m
 /* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. False if
  * strides leave the address space: then the whole space, so that overlap checks refuse. */
 bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
+bool lib_tensors_overlap(const DLTensor *a, const DLTensor *b); /* do these ranges of bytes? */
 /* Owned compact tensor from the allocator, data aligned to `alignment`; its deleter frees everything. NULL when refused. */
 DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
                                          const int64_t *shape, size_t alignment);

@@ -86,6 +86,13 @@ bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **hi
     return !nonsense;
 }
 
+bool lib_tensors_overlap(const DLTensor *a, const DLTensor *b) {
+    const char *low[2], *high[2];
+    lib_tensor_extent(a, &low[0], &high[0]);
+    lib_tensor_extent(b, &low[1], &high[1]);
+    return low[0] < high[1] && low[1] < high[0];
+}
+
 /* One allocation: data first, so that a large alignment wastes nothing, then this struct. */
 typedef struct owned_tensor {
     DLManagedTensorVersioned managed;

@@ -1,4 +1,4 @@
-/* Internal to the text forms of regions and loop IR: what both have in common. */
+/* What the text forms of regions (region_text.c) and of loop IR (loop_text.c) share: names, parameters, lists of expressions. */
 #ifndef TIR_NAMES_H
 #define TIR_NAMES_H
 

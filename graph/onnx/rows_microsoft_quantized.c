@@ -215,7 +215,7 @@ static int64_t bits_of(onnx_import *im, bool two) {
     return bits;
 }
 
-/* What is subtracted from numbers of so many bits if there is no zero point: the middle of their range. */
+/* The zero point of unsigned numbers of so many bits, where the node has none: the middle of their range. */
 static double middle_of(int64_t bits) {
     return (double)(INT64_C(1) << (bits - 1));
 }

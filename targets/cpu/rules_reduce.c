@@ -271,7 +271,7 @@ bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t wid
         tir_doubt(r->schedule, stage->name, "parts", lib_arena_format(r->arena, "%lld", (long long)by_cache));
     if (parts < 2 && by_cache < 2) return false;
     parts = tir_choose_number(r->schedule, stage->name, "parts", (tir_numbers){1, most, 1}, parts);
-    if (parts < 2 || (width > 1 && extent % (parts * width))) return false;
+    if (parts < 2) return false;
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_c"), *out, *v = stage->axis[t->v].name;
     lib_text layout;
     lib_text_init(&layout, r->arena);

@@ -478,7 +478,7 @@ static void test_attributes(void **state) {
     dlc_context_destroy(context);
 }
 
-/* The memory of derivatives grows with the number of expressions, not with its square. */
+/* Derivatives of a chain of n tensor expressions take memory in proportion to n. */
 static void test_many(void **state) {
     (void)state;
     enum { MANY = 2000 };

@@ -458,8 +458,8 @@ static void test_small_stack(void **state) {
     dlc_context_destroy(context);
 }
 
-/* Derivatives have the types of their values; |z|^2 has the derivative 2z. */
-/* The memory of derivatives grows with the length of the way, not with its square: rules that are transposed walk over what they emit alone. */
+/* A gradient along a chain of n operators takes memory in proportion to n: the transposition of a rule visits only the nodes that the rule
+ * emitted. */
 static void test_long_way(void **state) {
     (void)state;
     enum { LONG = 4000 };
@@ -476,6 +476,7 @@ static void test_long_way(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Derivatives have the types of their values; |z|^2 has the derivative 2z. */
 static void test_types(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);

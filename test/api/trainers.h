@@ -128,7 +128,7 @@ static inline int make_folder(void **state) {
     return mkdtemp(trainer_folder) ? 0 : 1;
 }
 
-/* Also what a killed process was writing. */
+/* Removes the folder with all files in it, temporary files of killed processes included. */
 static inline int remove_folder(void **state) {
     (void)state;
     DIR *all = opendir(trainer_folder);
