@@ -350,14 +350,28 @@ static double count_taps(const rules *r, const tir_stage *stage, const rules_til
 }
 
 /* Bytes of the operands that one tile reads for all taps: a panel, and rows of the others. */
-static double tile_bytes(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
-                         int count, double panel) {
-    double bytes = panel;
+static double tile_bytes(rules *r, int s, const rules_tile_shape *t, const rules_access *access, int count) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    double bytes = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->v] == 0 && access[i].stride[t->u] != 0)
             bytes += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]) * (double)t->mr /
                      (double)rules_extent(r, &stage->axis[t->u]);
     return bytes;
+}
+
+rules_taps rules_count_taps(rules *r, int s, const rules_tile_shape *t) {
+    const double TAPS = 4; /* the least number of taps that read a block again */
+    const tir_stage *stage = &r->region->stages.data[s];
+    const double l2 = (double)r->machine->l2;
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
+    const double taps = count_taps(r, stage, t, access, count);
+    if (t->u < 0 || t->unit || axis < 0 || taps < TAPS) return (rules_taps){.count = 1};
+    const double bytes = tile_bytes(r, s, t, access, count);
+    const int64_t steps = rules_extent(r, &stage->axis[axis]),
+                  blocks = bytes > r->machine->rates.kept * l2 ? count_blocks(steps, bytes, 8 * l2) : 0;
+    return (rules_taps){taps, blocks <= steps ? blocks : 0};
 }
 
 /* May the stage's reduction be cut: is it a contraction in tiles of rows, without a unit, alone in its root's loops? */
@@ -370,7 +384,6 @@ static bool may_cut(const rules *r, int s, const rules_tile_shape *t) {
 /* Into how many blocks the reduction's first axis is cut; 0: it is not cut. Either sums of a panel stay in a part of L2, or, for the taps of a
  * gradient of weights (*by_tile), a block of what a tile reads. */
 static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *by_tile) {
-    const double TAPS = 4; /* the least number of taps that read a block again */
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
@@ -383,12 +396,9 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *b
     double l2 = (double)r->machine->l2, panel = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
     double rows = rows_but(r, stage, t->v);
-    *by_tile = count_taps(r, stage, t, access, count) >= TAPS;
-    if (*by_tile) {
-        const double bytes = tile_bytes(r, stage, t, access, count, panel), near = r->machine->rates.kept * l2;
-        const int64_t blocks = bytes > near ? count_blocks(steps, bytes, 8 * l2) : 0;
-        return blocks <= steps ? blocks : 0;
-    }
+    const rules_taps taps = rules_count_taps(r, s, t);
+    *by_tile = taps.count > 1;
+    if (*by_tile) return taps.blocks;
     bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > r->machine->rates.kept * l2 &&
                rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
     if (!cut || columns < FEWEST_PANELS * t->nr) return 0;

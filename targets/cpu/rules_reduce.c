@@ -228,7 +228,9 @@ static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
                  each = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     const double columns = ceil((double)rules_extent(r, &stage->axis[t->v]) / (double)t->nr),
                  rows = t->u < 0 ? 1 : ceil((double)rules_extent(r, &stage->axis[t->u]) / (double)t->mr);
-    const double tiles = ceil(points / ((double)t->nr * (double)(t->u < 0 ? 1 : t->mr)));
+    const rules_taps taps = t->pack == UINT32_MAX ? (rules_taps){.count = 1} : rules_count_taps(r, s, t);
+    const double tiles =
+        ceil(points / ((double)t->nr * (double)(t->u < 0 ? 1 : t->mr)) / (taps.blocks ? taps.count : 1));
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     double bytes = 0, traffic = 0, cycles = points * each / (double)(2 * rules_lanes(r, s));
@@ -240,7 +242,10 @@ static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
     if (cycles < bytes / BYTES) cycles = bytes / BYTES;
     const bool again = 2 * bytes > (double)r->machine->l3 && 2 * traffic > 3 * bytes;
     const double result = points * (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    const double tasks = fmin(TASKS, cycles / TASK_CYCLES) / tiles, l2 = (double)r->machine->l2 / 2, most = l2 / result;
+    const double l2 = (double)r->machine->l2 / 2, most = l2 / result;
+    double tasks = fmin(TASKS, cycles / TASK_CYCLES) / tiles;
+    if (taps.blocks && tasks >= 2) /* parts take the place of blocks, if they are as small */
+        tasks = (double)taps.blocks > most ? 0 : fmax(tasks, (double)taps.blocks);
     return (part_counts){.tasks = fmin(tasks, most), .cache = again ? fmin(bytes / l2, most) : 0};
 }
 

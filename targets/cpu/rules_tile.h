@@ -240,6 +240,15 @@ void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const r
 /* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched.
  * To be called before the stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
+/* The results of a contraction that are taps of a window, as of a gradient of weights: they read the same operands, shifted. */
+typedef struct rules_taps {
+    double count; /* 1: none, or so few that they do not matter */
+    int64_t
+        blocks; /* of the reduction, of each of which one task sums all taps before the next, because a tile's operands
+                       exceed L2 (rules_prepare_cut); 0: the taps are tasks */
+} rules_taps;
+
+rules_taps rules_count_taps(rules *r, int s, const rules_tile_shape *t);
 /* If panels of the contraction and its other operands exceed L2: makes it a sum over blocks of its reduction. */
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);
 

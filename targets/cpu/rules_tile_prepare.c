@@ -159,8 +159,9 @@ static rules_tile_shape task_of(rules *r, int s, const rules_tile_shape *t) {
 static bool cut_sums(rules *r, int s, bool by_lanes, const rules_tile_shape *t, const rules_lanes_tile *lanes) {
     const bool packs = lanes->pack[0] != UINT32_MAX || lanes->pack[1] != UINT32_MAX;
     const rules_tile_shape task =
-        by_lanes ? (rules_tile_shape){.v = lanes->v, .u = lanes->u, .nr = lanes->nr, .mr = lanes->mr}
-                 : task_of(r, s, t);
+        by_lanes
+            ? (rules_tile_shape){.v = lanes->v, .u = lanes->u, .nr = lanes->nr, .mr = lanes->mr, .pack = UINT32_MAX}
+            : task_of(r, s, t);
     const int width = by_lanes && packs ? (int)lanes->vector * RULES_LANE_VECTORS : 1;
     return rules_prepare_parts(r, s, &task, task.unit ? tir_unit_width(task.unit) : width);
 }
