@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { SAMPLES = 8, OPEN = COST_LOOPS, WIDTHS = 8 };
+enum { SAMPLES = 8, OPEN = COST_LOOPS, WIDTHS = 8, AXES = 6 };
 
 /* ---- caches -------------------------------------------------------------------------------------------------------------- */
 
@@ -54,8 +54,8 @@ typedef struct open_loop {
     tir_loop_kind kind;
     /* id of its variable; UINT32_MAX: a branch */
     uint32_t var;
-    /* first value, in sample 0 */
-    int64_t low;
+    /* first value, in sample 0, and distance between values */
+    int64_t low, step;
     /* iterations per entry */
     double ratio;
     /* lanes: the vectors that the iterations become */
@@ -74,6 +74,12 @@ typedef struct frame {
     /* buffers that each iteration initialises: nothing is carried to the next; bits by number modulo 64 */
     uint64_t started;
 } frame;
+
+/* A stride of one of the axes that a loop's variable stands for: the variable is divided by it. */
+typedef struct axis_stride {
+    tir_expr var;
+    int64_t stride;
+} axis_stride;
 
 typedef struct counter {
     lib_arena *arena;
@@ -102,6 +108,8 @@ typedef struct counter {
     int frame_count;
     lib_vec(tir_expr) stack;
     lib_vec(const tir_stmt *) lets;
+    /* greatest first */
+    lib_vec(axis_stride) strides;
 } counter;
 
 static double mean(const double *values) {
@@ -330,25 +338,15 @@ static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t
     return at;
 }
 
-/* How an access advances along a loop. If the stride changes after 2^k iterations (an axis that is stored in blocks), in runs of 2^k;
- * else by the average stride, since one loop may stand for several axes. */
-static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
+/* Bytes by which an access advances along a loop, in the mean, from one iteration to the next. */
+static double stride_along(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
     const int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
     const int64_t first = address_at(c, l->var, l->low, buffer, index);
-    const int64_t all = address_at(c, l->var, l->low + steps, buffer, index) - first;
-    if (steps == 1) return (cost_pace){.stride = (double)all};
-    const int64_t step = address_at(c, l->var, l->low + 1, buffer, index) - first;
-    for (int64_t run = 2; run <= steps && all != steps * step; run *= 2) {
-        const int64_t jump = address_at(c, l->var, l->low + run, buffer, index) - first;
-        if (jump == run * step) continue;
-        if (address_at(c, l->var, l->low + run - 1, buffer, index) - first != (run - 1) * step) break;
-        return (cost_pace){(double)step, (double)run, (double)jump};
-    }
-    return (cost_pace){.stride = (double)all / (double)steps};
+    return (double)(address_at(c, l->var, l->low + steps * l->step, buffer, index) - first) / (double)steps;
 }
 
-/* Sets the access' pace along each open loop. */
-static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
+/* Sets the access' stride along each open loop. */
+static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, double stride[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
     for (int d = 0; d < rank; d++) {
@@ -357,25 +355,25 @@ static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_
     }
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
-        pace[i] = (cost_pace){0};
+        stride[i] = 0;
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
-        pace[i] = irregular >> i & 1 ? (cost_pace){.stride = COST_IRREGULAR} : pace_of(c, l, buffer, index);
+        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : stride_along(c, l, buffer, index);
     }
 }
 
-static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN], bool store, bool past_caches) {
+static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], bool store, bool past_caches) {
     cost_access access = {.loop = c->depth ? c->open[c->depth - 1].nest : 0,
                           .buffer = buffer,
                           .bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype),
                           .store = store,
                           .past_caches = past_caches,
                           .count = c->depth};
-    for (int i = 0; i < c->depth; i++) access.pace[i] = pace[c->depth - 1 - i];
+    for (int i = 0; i < c->depth; i++) access.stride[i] = stride[c->depth - 1 - i];
     for (uint32_t a = c->nest.accesses.count; a > 0; a--) {
         const cost_access *other = &c->nest.accesses.data[a - 1];
         if (other->loop != access.loop) break;
         if (other->buffer == buffer && other->store == store &&
-            memcmp(other->pace, access.pace, sizeof access.pace) == 0)
+            memcmp(other->stride, access.stride, sizeof access.stride) == 0)
             return;
     }
     lib_vec_push(c->arena, &c->nest.accesses, access);
@@ -395,13 +393,13 @@ typedef struct lane_places {
     double step;
 } lane_places;
 
-static lane_places places_of_lanes(const counter *c, const cost_pace pace[OPEN], uint32_t mask, double bytes) {
+static lane_places places_of_lanes(const counter *c, const double stride[OPEN], uint32_t mask, double bytes) {
     lane_places places = {.together = true};
     for (int i = 0; i < c->depth; i++) {
         if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
-        places.reversed = pace[i].stride == -bytes;
-        places.together = pace[i].stride == bytes || pace[i].stride == 0 || places.reversed;
-        places.step = pace[i].stride / bytes;
+        places.reversed = stride[i] == -bytes;
+        places.together = stride[i] == bytes || stride[i] == 0 || places.reversed;
+        places.step = stride[i] / bytes;
     }
     return places;
 }
@@ -410,15 +408,15 @@ static lane_places places_of_lanes(const counter *c, const cost_pace pace[OPEN],
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, const tir_stmt *store) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
-    cost_pace pace[OPEN];
-    find_paces(c, buffer, index, pace);
-    note_access(c, buffer, pace, store != NULL, store && store->store.non_temporal);
+    double stride[OPEN];
+    find_strides(c, buffer, index, stride);
+    note_access(c, buffer, stride, store != NULL, store && store->store.non_temporal);
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     const double lanes = lanes_of(&done);
     double moves = share_of(c, &done, dtype), shuffles = 0;
-    const lane_places places = places_of_lanes(c, pace, mask, bytes);
+    const lane_places places = places_of_lanes(c, stride, mask, bytes);
     if (places.reversed) {
         shuffles = 1;
     } else if (!places.together && store && store->store.rows > 1) { /* transposed in registers */
@@ -562,9 +560,9 @@ static double frame_cycles(const counter *c, const frame *f, double entries) {
     return (chain > cycles ? chain : cycles) + f->inner;
 }
 
-static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t low, double ratio) {
+static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, double ratio) {
     open_loop *l = &c->open[c->depth];
-    *l = (open_loop){.kind = kind, .var = var, .low = low, .ratio = ratio, .serial = ++c->serials};
+    *l = (open_loop){.kind = kind, .var = var, .step = 1, .ratio = ratio, .serial = ++c->serials};
     l->nest = (int)c->nest.loops.count;
     cost_loop loop = {.parent = c->depth ? c->open[c->depth - 1].nest : 0, .trips = ratio};
     lib_vec_push(c->arena, &c->nest.loops, loop);
@@ -575,7 +573,6 @@ static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t l
         l->frame = c->frame_count++;
         c->frames[l->frame] = (frame){0};
     }
-    if (var != UINT32_MAX) c->var_mask[var] = UINT32_C(1) << c->depth;
     c->depth++;
 }
 
@@ -595,35 +592,67 @@ static double sample_place(int sample, int depth) {
     return (eighth + (double)jitter / 4294967296.0) / (double)SAMPLES;
 }
 
-/* A loop whose variable starts at lower[s], in each sample s, and takes extent[s] values. */
+/* A loop whose variable starts at lower[s], in each sample s, and takes extent[s] values, `step` apart (0: 1). */
 typedef struct counted_loop {
     tir_loop_kind kind;
     tir_expr var;
-    int64_t lower[SAMPLES], extent[SAMPLES];
+    int64_t lower[SAMPLES], extent[SAMPLES], step;
+    /* a loop over the values between two of the loop around it, which has the same variable: it starts at that one's value */
+    bool between;
     vectors vectors[WIDTHS];
 } counted_loop;
 
-/* The loop around `body`, or around the loop `inner` around it (NULL: none). */
-static void count_body(counter *c, const counted_loop *loop, const counted_loop *inner, const tir_stmt *body) {
+/* The loops, each in the one before, around `body`. */
+static void count_body(counter *c, const counted_loop *loop, int count, const tir_stmt *body) {
+    if (count == 0) {
+        count_list(c, body);
+        return;
+    }
     double before[SAMPLES], entries = mean(c->runs);
-    uint32_t id = tir_var_id(c->pool, loop->var);
+    const uint32_t id = tir_var_id(c->pool, loop->var);
+    const int64_t step = loop->step ? loop->step : 1,
+                  low = loop->between ? (int64_t)c->variables[0][id] : loop->lower[0];
     memcpy(before, c->runs, sizeof before);
     for (int s = 0; s < SAMPLES; s++) {
-        double n = loop->extent[s] > 0 ? (double)loop->extent[s] : 0;
+        const double n = loop->extent[s] > 0 ? (double)loop->extent[s] : 0;
+        const int64_t start = loop->between ? (int64_t)c->variables[s][id] : loop->lower[s];
         c->runs[s] *= n;
-        c->variables[s][id] = (uint64_t)(loop->lower[s] + (int64_t)(n * sample_place(s, c->depth)));
+        c->variables[s][id] = (uint64_t)(start + (int64_t)(n * sample_place(s, c->depth)) * step);
     }
     double all = mean(c->runs);
     if (all > 0 && c->depth < OPEN) {
-        open_loop_of(c, loop->kind, id, loop->lower[0], all / entries);
-        memcpy(c->open[c->depth - 1].vectors, loop->vectors, sizeof loop->vectors);
-        if (inner)
-            count_body(c, inner, NULL, body);
-        else
-            count_list(c, body);
+        open_loop_of(c, loop->kind, id, all / entries);
+        open_loop *l = &c->open[c->depth - 1];
+        l->low = low, l->step = step;
+        memcpy(l->vectors, loop->vectors, sizeof l->vectors);
+        c->var_mask[id] = (loop->between ? c->var_mask[id] : 0) | UINT32_C(1) << (c->depth - 1);
+        count_body(c, loop + 1, count - 1, body);
         close_loop(c, entries);
     }
     memcpy(c->runs, before, sizeof before);
+}
+
+/* A serial loop that stands for several axes, as tasks do, is counted as loops over these: its variable's values are divided by their
+ * strides (c->strides). */
+static void count_axes(counter *c, const counted_loop *loop, const tir_stmt *body) {
+    counted_loop axes[AXES + 1];
+    int count = 0;
+    int64_t rest = loop->extent[0];
+    for (uint32_t i = 0; i < c->strides.count && count < AXES; i++) {
+        const axis_stride *stride = &c->strides.data[i];
+        if (stride->var != loop->var || rest % stride->stride || stride->stride >= rest) continue;
+        axes[count] = *loop;
+        axes[count].step = stride->stride;
+        axes[count].between = count > 0;
+        for (int s = 0; s < SAMPLES; s++) axes[count].extent[s] = rest / stride->stride;
+        count++, rest = stride->stride;
+    }
+    for (int s = 1; s < SAMPLES; s++)
+        if (loop->lower[s] != loop->lower[0] || loop->extent[s] != loop->extent[0]) count = 0;
+    axes[count] = *loop;
+    axes[count].between = count > 0;
+    for (int s = 0; s < SAMPLES && count > 0; s++) axes[count].extent[s] = rest;
+    count_body(c, axes, count + 1, body);
 }
 
 static counted_loop evaluate_loop(const counter *c, const tir_stmt *stmt) {
@@ -686,7 +715,7 @@ static const tir_stmt *count_lanes(counter *c, const tir_stmt *list) {
     const tir_stmt *body = first_lanes(list)->for_.body;
     counted_loop loop = start_of_lanes(c, list);
     const tir_stmt *rest = add_lanes(c, &loop, list, body, 1);
-    count_body(c, &loop, NULL, body);
+    count_body(c, &loop, 1, body);
     return rest;
 }
 
@@ -695,16 +724,17 @@ static const tir_stmt *count_lanes(counter *c, const tir_stmt *list) {
 static const tir_stmt *count_rows(counter *c, const tir_stmt *list, const tir_stmt *pair) {
     const tir_stmt *lanes = pair->for_.body, *stmt = list;
     const tir_expr var = pair->for_.var;
-    counted_loop rows = evaluate_loop(c, list), loop = start_of_lanes(c, list->for_.body);
+    counted_loop loops[] = {evaluate_loop(c, list), start_of_lanes(c, list->for_.body)}, *rows = &loops[0],
+                 *row = &loops[1];
     double copies = 0, pairs = 0;
     for (; stmt && stmt->kind == TIR_FOR && stmt->for_.var == var; stmt = stmt->next)
         *(stmt->for_.loop == TIR_ROWS ? &pairs : &copies) += 1;
-    rows.kind = TIR_UNROLL;
-    for (int s = 0; s < SAMPLES; s++) rows.extent[s] = (int64_t)copies;
-    add_lanes(c, &loop, list->for_.body, lanes->for_.body, 1);
-    add_vectors(c, &loop, lanes, 2 * lanes->for_.width, pairs / copies, 1);
+    rows->kind = TIR_UNROLL;
+    for (int s = 0; s < SAMPLES; s++) rows->extent[s] = (int64_t)copies;
+    add_lanes(c, row, list->for_.body, lanes->for_.body, 1);
+    add_vectors(c, row, lanes, 2 * lanes->for_.width, pairs / copies, 1);
     spend(c, innermost(c), 0, mean(c->runs) * pairs, 0, 0);
-    count_body(c, &rows, &loop, lanes->for_.body);
+    count_body(c, loops, 2, lanes->for_.body);
     return stmt;
 }
 
@@ -746,7 +776,7 @@ static void count_if(counter *c, const tir_stmt *stmt) {
         for (int s = 0; s < SAMPLES; s++) c->runs[s] = holds[s] == !side ? before[s] : 0;
         double all = mean(c->runs);
         if (!list || all <= 0) continue;
-        open_loop_of(c, TIR_SERIAL, UINT32_MAX, 0, all / entries);
+        open_loop_of(c, TIR_SERIAL, UINT32_MAX, all / entries);
         count_list(c, list);
         close_loop(c, entries);
     }
@@ -778,7 +808,7 @@ static const tir_stmt *count_for(counter *c, const tir_stmt *stmt) {
     if (pair) return count_rows(c, stmt, pair);
     if (first_lanes(stmt)) return count_lanes(c, stmt);
     const counted_loop loop = evaluate_loop(c, stmt);
-    count_body(c, &loop, NULL, stmt->for_.body);
+    count_axes(c, &loop, stmt->for_.body);
     return stmt->next;
 }
 
@@ -813,7 +843,7 @@ static void count_phase(counter *c, const tir_phase *phase, double repeats) {
     for (int s = 0; s < SAMPLES; s++) tasks.extent[s] = evaluate(c, phase->tasks, s);
     for (int s = 0; s < SAMPLES; s++) c->runs[s] = 1;
     double before = c->frames[0].inner;
-    count_body(c, &tasks, NULL, phase->body);
+    count_axes(c, &tasks, phase->body);
     const double cycles = (c->frames[0].inner - before) * repeats;
     c->frames[0].inner = before + cycles;
     c->work->tasks += (double)tasks.extent[0] * repeats;
@@ -821,6 +851,43 @@ static void count_phase(counter *c, const tir_phase *phase, double repeats) {
     if (tasks.extent[0] > 1) return;
     c->work->single_cycles += cycles;
     c->work->single_phases += repeats;
+}
+
+static bool is_divided(const counter *c, tir_expr e, int64_t *by) {
+    const tir_node *node = tir_get(c->pool, e);
+    return (node->op == TIR_DIV || node->op == TIR_REM) && node->dtype == TIR_INDEX &&
+           tir_is_const(c->pool, tir_operand(c->pool, e, 1), by);
+}
+
+/* The variable of which the index expression is a quotient or remainder, and by how much that grows while the expression grows by one; var 0:
+ * of none. */
+static axis_stride unit_of(const counter *c, tir_expr e) {
+    int64_t by;
+    if (tir_get(c->pool, e)->op == TIR_VAR) return (axis_stride){e, 1};
+    if (!is_divided(c, e, &by)) return (axis_stride){0};
+    axis_stride unit = unit_of(c, tir_operand(c->pool, e, 0));
+    if (tir_get(c->pool, e)->op == TIR_DIV && __builtin_mul_overflow(unit.stride, by, &unit.stride)) unit.var = 0;
+    return unit;
+}
+
+/* Adds the stride to the others, in descending order, unless it is there. */
+static void add_stride(counter *c, axis_stride added) {
+    uint32_t at = c->strides.count;
+    for (uint32_t i = 0; i < c->strides.count; i++)
+        if (c->strides.data[i].var == added.var && c->strides.data[i].stride == added.stride) return;
+    lib_vec_push(c->arena, &c->strides, added);
+    for (; at > 0 && c->strides.data[at - 1].stride < added.stride; at--) c->strides.data[at] = c->strides.data[at - 1];
+    c->strides.data[at] = added;
+}
+
+static void find_axes(counter *c) {
+    for (tir_expr e = 1; e < c->pool->nodes.count; e++) {
+        int64_t by;
+        if (!is_divided(c, e, &by)) continue;
+        axis_stride stride = unit_of(c, tir_operand(c->pool, e, 0));
+        if (stride.var && !__builtin_mul_overflow(stride.stride, by, &stride.stride) && stride.stride > 1)
+            add_stride(c, stride);
+    }
 }
 
 static void open_counter(counter *c) {
@@ -839,6 +906,7 @@ static void open_counter(counter *c) {
     c->nest.buffers = c->kernel->buffers.count;
     c->nest.buffer_bytes = LIB_NEW_ARRAY(c->arena, double, c->nest.buffers + 1);
     c->nest.prefetched = LIB_NEW_ARRAY(c->arena, bool, c->nest.buffers + 1);
+    find_axes(c);
     cost_loop all = {.parent = -1, .trips = 1};
     lib_vec_push(c->arena, &c->nest.loops, all);
 }
@@ -883,16 +951,15 @@ void cost_cycles(const tir_machine *machine, const cost_work *work, target_cost 
     double parallel = cost->threads, per_phase = shared > 0 ? (work->tasks - work->single_phases) / shared : 1;
     if (parallel > per_phase) parallel = per_phase;
     if (parallel < 1) parallel = 1;
-    double longest = work->single_cycles + (work->issue_cycles - work->single_cycles) / parallel, sum = longest;
-    cost->level_cycles[0] = longest;
+    int longest = 0;
+    cost->level_cycles[0] = work->single_cycles + (work->issue_cycles - work->single_cycles) / parallel;
     for (int i = 1; i < TIR_LEVELS; i++) { /* the last level is shared by all threads */
-        double cycles = work->traffic[i] / rates->bandwidth[i] / (i + 1 < TIR_LEVELS ? parallel : 1);
-        if (cycles > longest) longest = cycles;
-        sum += cycles;
-        cost->level_cycles[i] = cycles;
+        cost->level_cycles[i] = work->traffic[i] / rates->bandwidth[i] / (i + 1 < TIR_LEVELS ? parallel : 1);
+        if (cost->level_cycles[i] > cost->level_cycles[longest]) longest = i;
     }
-    cost->cycles = longest + rates->exposed_memory * (sum - longest) + rates->task * work->tasks / parallel +
-                   rates->phase * work->phases + (parallel > 1 ? rates->join * shared : 0);
+    cost->cycles =
+        rates->task * work->tasks / parallel + rates->phase * work->phases + (parallel > 1 ? rates->join * shared : 0);
+    for (int i = 0; i < TIR_LEVELS; i++) cost->cycles += (i == longest ? 1 : rates->exposed[i]) * cost->level_cycles[i];
 }
 
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */

@@ -132,7 +132,7 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     c.straight = fmax(step, read) + (tiles - 1) * (step + stall);
     c.panels = read + stream + tiles * step; /* the copy is written, too */
     const double work = tiles * (step + (height * vectors * SUMS + rates->tile) / (double)t->block);
-    c.blocks = fmax(work, stream) + rates->exposed_memory * fmin(work, stream);
+    c.blocks = work > stream ? work + rates->exposed[level] * stream : stream + rates->exposed[0] * work;
     return c;
 }
 
