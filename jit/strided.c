@@ -65,6 +65,12 @@ static void split_elements(motion *m, int64_t size) {
 
 static motion describe(const DLTensor *to, const DLTensor *from) {
     motion m = {.to = lib_tensor_data(to), .from = lib_tensor_data(from)};
+    if (to->dtype.bits < 8) { /* compact on both sides */
+        m.element = m.rank = 1;
+        m.size[0] = (int64_t)lib_tensor_bytes(to);
+        m.from_stride[0] = m.to_stride[0] = 1;
+        return m;
+    }
     int64_t to_compact[DLC_MAX_RANK], from_compact[DLC_MAX_RANK];
     lib_strides_compact(to->ndim, to->shape, to_compact);
     lib_strides_compact(from->ndim, from->shape, from_compact);

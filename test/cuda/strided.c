@@ -169,6 +169,40 @@ static void test_between_vectors(void **state) {
     end(&h, context);
 }
 
+/* Compact, of elements smaller than a byte, where kernels take no vectors: in and out, with and without an input's buffer as the output's. */
+static void test_packed(void **state) {
+    (void)state;
+    enum { COUNT = 37, BYTES = (COUNT * 4 + 7) / 8 };
+    dlc_context *context;
+    cuda_host h = begin(&context);
+    unsigned char in[SPACE], out[SPACE], before[SPACE];
+    dlc_program *program = identity(context, DLC_I4, 1);
+    int64_t shape[] = {COUNT};
+    for (int i = 0; i < SPACE; i++) in[i] = (unsigned char)(i * 7 + 1), before[i] = (unsigned char)(i % 253);
+    for (uint64_t from = 0; from < 3; from++)
+        for (uint64_t to = 0; to < 3; to++) {
+            host_write(&h, h.x, in, SPACE);
+            host_write(&h, h.y, before, SPACE);
+            DLTensor x = {.data = (void *)(uintptr_t)h.x, .device = {kDLCUDA, 0}, .ndim = 1, .shape = shape};
+            x.dtype = (DLDataType){kDLInt, 4, 1};
+            DLTensor y = x;
+            y.data = (void *)(uintptr_t)h.y;
+            x.byte_offset = from;
+            y.byte_offset = to;
+            const DLTensor *inputs[] = {&x};
+            dlc_output_slot slot = {.tensor = &y};
+            if (dlc_run(program, NULL, inputs, 1, &slot, 1) != DLC_OK)
+                fail_msg("%s; %s", dlc_error_message(context), f->driver->message);
+            host_read(&h, out, h.y, SPACE);
+            assert_memory_equal(out + to, in + from, COUNT / 2);
+            assert_int_equal(out[to + COUNT / 2] & 15, in[from + COUNT / 2] & 15);
+            assert_memory_equal(out, before, to);
+            assert_memory_equal(out + to + BYTES, before + to + BYTES, SPACE - to - BYTES);
+        }
+    dlc_program_destroy(program);
+    end(&h, context);
+}
+
 /* A scalar that is not aligned; an input that is one element again and again. */
 static void test_few_elements(void **state) {
     (void)state;
@@ -386,9 +420,13 @@ static void test_failures(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_strides),  cmocka_unit_test(test_between_vectors),
-        cmocka_unit_test(test_few_elements), cmocka_unit_test(test_donated),
-        cmocka_unit_test(test_wrong_places), cmocka_unit_test(test_deleted_under_way),
+        cmocka_unit_test(test_any_strides),
+        cmocka_unit_test(test_between_vectors),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_few_elements),
+        cmocka_unit_test(test_donated),
+        cmocka_unit_test(test_wrong_places),
+        cmocka_unit_test(test_deleted_under_way),
         cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
