@@ -90,6 +90,7 @@ static void decide_width(emitter *e) {
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *buffer = &e->kernel->buffers.data[i];
         int64_t low = 0, high = 0;
+        if (buffer->offset) find_wide(&search, buffer->offset);
         for (int d = 0; d < buffer->rank && !e->wide; d++) {
             tir_interval extent = tir_range(e->pool, buffer->extent[d]), stride = tir_range(e->pool, buffer->stride[d]);
             if (!fits(extent) || !fits(stride)) {

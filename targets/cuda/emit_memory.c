@@ -238,7 +238,10 @@ static tir_expr at_lane(vector_loop *v, tir_expr e, int64_t lane) {
 
 /* Is the condition the same for all lanes? */
 static bool is_uniform(vector_loop *v, tir_expr condition) {
-    return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
+    const tir_expr first = at_lane(v, condition, 0);
+    for (int64_t lane = 1; lane < v->trips; lane++)
+        if (at_lane(v, condition, lane) != first) return false;
+    return true;
 }
 
 /* Does the expression use lets bound inside the loop, which may depend on the lane? */

@@ -83,6 +83,36 @@ static void test_strided(void **state) {
         }
 }
 
+/* Before 8.0, chunks are copied by loads and stores: of single bytes, where a chunk ends after any of them. */
+static void test_copies(void **state) {
+    (void)state;
+    need_nvrtc();
+    static const char kernel[] = "kernel k(x: u8[64] arg align 16, y: u8[64] arg, xs: u8[64] shared) params(n: 0..64)\n"
+                                 "phase tasks=1 task=p { for t in 0..16 thread { for v in 0..4 vec {\n"
+                                 "async xs[t*4 + v] = x[t*4 + v where t*4 + v < n else 0] } } commit wait 0 barrier\n"
+                                 "for t in 0..64 thread { y[t] = xs[t] } }";
+    lib_error error;
+    lib_scope scope;
+    lib_arena arena;
+    lib_text text;
+    lib_lexer lexer;
+    cuda_code code;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (!LIB_ENTER(&scope)) fail_msg("%s", scope.error.message);
+    lib_text_init(&text, &arena);
+    lib_lexer_init(&lexer, &arena, "kernel", kernel, strlen(kernel));
+    const tir_kernel *parsed = tir_kernel_parse(&arena, &lexer, NULL);
+    cuda_source(1, &parsed, &text);
+    assert_int_equal(open_for(75, &error), DLC_OK);
+    compiler.ptx = true;
+    if (cuda_compile_source(&compiler, text.data, false, &code, &error) != DLC_OK) fail_msg("%s", error.message);
+    const char *entry = strstr(code.bytes, ".entry k0_p0");
+    assert_non_null(entry);
+    if (strstr(entry, "ld.global.u16") || !strstr(entry, "ld.global.u8")) fail_msg("%s", entry);
+    cuda_code_release(&compiler, &code);
+    lib_arena_free(&arena);
+}
+
 static void test_ptx(void **state) {
     (void)state;
     need_nvrtc();
@@ -164,8 +194,9 @@ int main(void) {
         found = open_for(80, &error) == DLC_OK;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_code),    cmocka_unit_test(test_strided), cmocka_unit_test(test_ptx),
-        cmocka_unit_test(test_refusal), cmocka_unit_test(test_threads), cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_code),   cmocka_unit_test(test_strided), cmocka_unit_test(test_ptx),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_refusal), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
