@@ -365,7 +365,8 @@ static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     const char *name = print_name(e, tir_variable_of(e->pool, v->var)->name);
     e->variable[tir_var_id(e->pool, v->var)] = name;
     print_line(e, "#pragma unroll");
-    print_line(e, "for (int %s = 0; %s < %lld; ++%s) {", name, name, (long long)v->trips, name);
+    print_line(e, "for (%s %s = 0; %s < %lld; ++%s) {", print_type(e, TIR_INDEX), name, name, (long long)v->trips,
+               name);
     e->indent++;
     print_forget(e);
     for (; body; body = body->kind == TIR_LET ? body->let.body : body->if_.body) {

@@ -25,6 +25,10 @@ static const struct {
     {"kernel k(x: f32[n] arg, t: f32[n, 1024] workspace, u: f32[n, 1024] workspace) params(n: 0..1000000)\n"
      "phase tasks=n task=p { t[p, 5] = x[p] u[p, 7] = x[p] }",
      "workspace + (n * 4096ll)", "const int n"},
+    /* Lanes beside indices of 64 bits, which a helper wants of one type. */
+    {"kernel k(x: f32[n] arg align 64, z: f32[4] arg, y: f32[n] arg align 64) params(n: 0..1000000000000 x4)\n"
+     "phase tasks=n/4 task=b { for t in 0..1 thread { for v in 0..4 vec { y[b*4 + v] = x[b*4 + v] + z[min(v, 2)] } } }",
+     "int_min(v, 2ll)", "int v"},
 };
 
 static void test_texts(void **state) {
