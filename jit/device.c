@@ -60,9 +60,10 @@ void jit_device_settle(dlc_context *context) {
 void jit_device_close(dlc_context *context) {
     lib_error ignored;
     const target_runtime *runtime = context->device ? context->target->runtime : NULL;
-    if (!runtime || runtime->enter(context->device, &ignored) != DLC_OK) return;
+    if (!runtime) return;
+    const bool entered = runtime->enter(context->device, &ignored) == DLC_OK; /* a forked child cannot */
     for (int i = 0; i < JIT_STREAMS_KEPT; i++) runtime->close(context->streams[i].stream);
-    runtime->leave(context->device);
+    if (entered) runtime->leave(context->device);
     jit_movers_free(context);
 }
 

@@ -160,10 +160,12 @@ dlc_status dlc_event_order(dlc_event *event, void *stream) {
 static void destroy(dlc_event *event) {
     lib_error ignored;
     if (event->plan) {
-        if (jit_session_enter(&event->session, &ignored) == DLC_OK)
+        if (jit_session_enter(&event->session, &ignored) == DLC_OK) {
             finish(event);
-        else
-            let_go(event); /* a forked child has nothing to wait for */
+        } else { /* a forked child has nothing to wait for */
+            jit_session_end(&event->session, true);
+            let_go(event);
+        }
     }
     drop_copies(event);
     dlc_program *program = event->program;

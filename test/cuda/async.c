@@ -1,10 +1,13 @@
 /* Runs that return before the device is done: events, in order on streams, with tensors of the host that are not compact, errors that
  * appear later, plans that are evicted meanwhile; every call failing in turn. On other targets an event is done at once. */
+#include "test/counting.h"
 #include "test/cuda/host.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static dlc_status start(dlc_program *program, void *stream, const DLTensor *x, DLTensor *y, dlc_event **event) {
     dlc_run_options options = DLC_RUN_OPTIONS_INIT;
@@ -357,12 +360,59 @@ static void test_host_target(void **state) {
     dlc_context_destroy(context);
 }
 
+/* A child of the host's process cannot use the device, but frees what it has in memory: of events under way, on the host's stream and
+ * others, and of kernels that copy strided tensors. */
+static void test_fork(void **state) {
+    (void)state;
+    counting memory = {0};
+    const dlc_allocator allocator = {counting_allocate, counting_release, &memory};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    dlc_event *event[2];
+    matrix x, y[2], wanted;
+    expect(&wanted);
+    fakes_reset(f);
+    cuda_host h = host_begin();
+    options.target = "cuda";
+    options.allocator = &allocator;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    dlc_program *program = compile(context);
+    fill(&x, COLUMNS);
+    host_write(&h, h.x + 4, x.data, sizeof(float) * ROWS * COLUMNS);
+    put_on_device(&x, h.x + 4);
+    for (int i = 0; i < 2; i++) {
+        describe(&y[i], WIDTH);
+        assert_int_equal(start(program, i ? h.stream : NULL, &x.tensor, &y[i].tensor, &event[i]), DLC_OK);
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 2; i++) dlc_event_destroy(event[i]);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        _exit(memory.outstanding == 0 ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dlc_event_wait(event[i]), DLC_OK);
+        assert_memory_equal(y[i].data, wanted.data, ROWS * WIDTH * sizeof(float));
+        dlc_event_destroy(event[i]);
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_int_equal(memory.outstanding, 0);
+    host_end(&h);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events),   cmocka_unit_test(test_order),       cmocka_unit_test(test_strides),
         cmocka_unit_test(test_eviction), cmocka_unit_test(test_late_error),  cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_host_target),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_host_target), cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
