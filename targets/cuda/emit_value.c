@@ -5,7 +5,6 @@
 #include "targets/cuda/emit.h"
 
 #include <math.h>
-#include <stdio.h>
 
 static const char prelude[] =
     "typedef signed char i8;\n"
@@ -133,8 +132,15 @@ static bool is_narrow(tir_dtype dtype) {
 
 /* ---- numbers */
 
+/* Digits that read back as the same value, with a decimal point in every locale. */
+static const char *number_text(emitter *e, double value) {
+    lib_text text;
+    lib_text_init(&text, e->arena);
+    lib_text_float(&text, value, DLC_F64);
+    return text.data;
+}
+
 static const char *float_text(emitter *e, dlc_dtype dtype, uint64_t bits) {
-    char number[40];
     double value;
     if (dtype == DLC_F32) {
         uint32_t low = (uint32_t)bits;
@@ -147,7 +153,7 @@ static const char *float_text(emitter *e, dlc_dtype dtype, uint64_t bits) {
         if (!isfinite(value))
             return lib_arena_format(e->arena, "__longlong_as_double(0x%016llx)", (unsigned long long)bits);
     }
-    snprintf(number, sizeof number, dtype == DLC_F32 ? "%.9g" : "%.17g", value);
+    const char *number = number_text(e, value);
     return lib_arena_format(e->arena, "%s%s%s", number, strpbrk(number, ".e") ? "" : ".0", dtype == DLC_F32 ? "f" : "");
 }
 
@@ -195,10 +201,11 @@ static const char *to_integer(emitter *e, tir_dtype to, const char *x, bool wide
     const int width = lib_dtypes[to].bits;
     const char *type = print_type(e, to), *from = wide ? "double" : "float";
     if (class_of(to) == 'u')
-        return lib_arena_format(e->arena, "float_to_int<%s, %s>(%s, 0, %.17g, 0, %s(~0ull))", type, from, x,
-                                ldexp(1, width), type);
-    return lib_arena_format(e->arena, "float_to_int<%s, %s>(%s, %.17g, %.17g, %s(1ull << %d), %s((1ull << %d) - 1))",
-                            type, from, x, -ldexp(1, width - 1), ldexp(1, width - 1), type, width - 1, type, width - 1);
+        return lib_arena_format(e->arena, "float_to_int<%s, %s>(%s, 0, %s, 0, %s(~0ull))", type, from, x,
+                                number_text(e, ldexp(1, width)), type);
+    return lib_arena_format(e->arena, "float_to_int<%s, %s>(%s, %s, %s, %s(1ull << %d), %s((1ull << %d) - 1))", type,
+                            from, x, number_text(e, -ldexp(1, width - 1)), number_text(e, ldexp(1, width - 1)), type,
+                            width - 1, type, width - 1);
 }
 
 static const char *to_narrow(emitter *e, tir_dtype to, tir_dtype from, const char *x) {

@@ -1,6 +1,7 @@
 /* The text that loop IR becomes, where a wrong one would compile. */
 #include "targets/cuda/cuda.h"
 
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -31,27 +32,42 @@ static const struct {
      "int_min(v, 2ll)", "int v"},
 };
 
+static void expect_text(const char *kernel, const char *part, const char *other) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_text text;
+        lib_text_init(&text, &arena);
+        lib_lexer_init(&lexer, &arena, "kernel", kernel, strlen(kernel));
+        cuda_emit(tir_kernel_parse(&arena, &lexer, NULL), 0, &text);
+        if (!strstr(text.data, part) || strstr(text.data, other))
+            fail_msg("expected %s, not %s:\n%s", part, other, text.data);
+    }
+    lib_arena_free(&arena);
+    assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
+}
+
 static void test_texts(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        lib_scope scope;
-        lib_arena arena;
-        lib_arena_init(&arena, &lib_libc_allocator, &scope);
-        if (LIB_ENTER(&scope)) {
-            lib_lexer lexer;
-            lib_text text;
-            lib_text_init(&text, &arena);
-            lib_lexer_init(&lexer, &arena, "kernel", cases[i].kernel, strlen(cases[i].kernel));
-            cuda_emit(tir_kernel_parse(&arena, &lexer, NULL), 0, &text);
-            if (!strstr(text.data, cases[i].part) || strstr(text.data, cases[i].other))
-                fail_msg("expected %s, not %s:\n%s", cases[i].part, cases[i].other, text.data);
-        }
-        lib_arena_free(&arena);
-        assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_text(cases[i].kernel, cases[i].part, cases[i].other);
+}
+
+/* Numbers have a decimal point, whatever the host's locale has. */
+static void test_locale(void **state) {
+    (void)state;
+    static const char *const commas[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "nl_NL.UTF-8"};
+    for (size_t i = 0; i < sizeof commas / sizeof *commas; i++) {
+        if (!setlocale(LC_NUMERIC, commas[i])) continue; /* not installed */
+        expect_text("kernel k(x: f32[8] arg, y: i64[8] arg)\nphase tasks=8 task=p { y[p] = cast.i64(x[p] + 2.5:f32) }",
+                    "(x[p] + 2.5f, -9.2", ",2");
     }
+    setlocale(LC_NUMERIC, "C");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_locale)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
