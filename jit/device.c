@@ -69,16 +69,13 @@ void jit_device_close(dlc_context *context) {
 
 /* ---- constants */
 
-static void release_resident(jit_session *s, const jit_resident *resident) {
-    s->runtime->release(s->stream, resident->device);
-}
-
+/* Needs no stream, which may be refused. */
 void jit_device_release(dlc_context *context, const jit_resident *list) {
-    jit_session s;
+    const target_runtime *runtime = context->target->runtime;
     lib_error ignored;
-    if (!list || jit_session_begin(&s, context, NULL, &ignored) != DLC_OK) return;
-    for (; list; list = list->next) release_resident(&s, list);
-    jit_session_end(&s, s.runtime->synchronise(s.stream, &ignored) != DLC_OK);
+    if (!list || runtime->enter(context->device, &ignored) != DLC_OK) return;
+    for (; list; list = list->next) runtime->free(context->device, list->device);
+    runtime->leave(context->device);
 }
 
 static dlc_status upload(dlc_context *context, jit_resident *resident, lib_error *error) {
@@ -89,7 +86,7 @@ static dlc_status upload(dlc_context *context, jit_resident *resident, lib_error
         status =
             s.runtime->copy(s.stream, TARGET_COPY_TO_DEVICE, resident->device, resident->host, resident->size, error);
     if (status == DLC_OK) status = s.runtime->synchronise(s.stream, error);
-    if (status != DLC_OK && resident->device) release_resident(&s, resident);
+    if (status != DLC_OK && resident->device) s.runtime->release(s.stream, resident->device);
     jit_session_end(&s, status != DLC_OK);
     return status;
 }

@@ -128,6 +128,8 @@ typedef struct target_runtime {
     /* allocate: memory for work submitted to the stream afterwards; size > 0. release: frees it when all work submitted before is done. */
     dlc_status (*allocate)(target_stream *stream, size_t size, void **pointer, lib_error *error);
     void (*release)(target_stream *stream, void *pointer);
+    /* frees memory from `allocate` that no work in progress uses; cannot fail */
+    void (*free)(target_device *device, void *pointer);
     dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error);
     dlc_status (*synchronise)(target_stream *stream, lib_error *error);

@@ -202,6 +202,11 @@ static void release(target_stream *stream, void *pointer) {
         device->driver.cuMemFree_v2(address(pointer)); /* waits for the device */
 }
 
+/* Memory of the pool, too, of which the driver waits for nothing. */
+static void free_memory(target_device *device, void *pointer) {
+    if (pointer) device->driver.cuMemFree_v2(address(pointer));
+}
+
 /* ---- copies */
 
 /* Reserves `size` bytes of the staging memory; NULL: there is no room, so that the copy is an ordinary one. */
@@ -254,6 +259,7 @@ const target_runtime cuda_runtime = {
     .close = close_stream,
     .allocate = allocate,
     .release = release,
+    .free = free_memory,
     .copy = copy,
     .synchronise = synchronise,
     .begin_batch = begin_batch,

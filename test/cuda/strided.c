@@ -351,6 +351,30 @@ static void test_deleted_under_way(void **state) {
     end(&h, context);
 }
 
+/* A tensor of ours is deleted when no stream is left: a run failed, whose stream is closed, and the driver refuses a new one. */
+static void test_deleted_without_streams(void **state) {
+    (void)state;
+    dlc_context *context;
+    cuda_host h = begin(&context);
+    matrix x, y;
+    dlc_program *program = compile(context);
+    fill(&x, COLUMNS);
+    host_write(&h, h.x, x.data, sizeof(float) * ROWS * COLUMNS);
+    put_on_device(&x, h.x);
+    describe(&y, WIDTH);
+    put_on_device(&y, h.y);
+    const DLTensor *inputs[] = {&x.tensor};
+    dlc_output_slot slot = {0}, other = {.tensor = &y.tensor};
+    assert_int_equal(dlc_run(program, NULL, inputs, 1, &slot, 1), DLC_OK);
+    f->driver->fail = "cuLaunchKernel", f->driver->fail_at = 1, f->driver->fail_with = CUDA_ERROR_UNKNOWN;
+    assert_int_equal(dlc_run(program, NULL, inputs, 1, &other, 1), DLC_DEVICE_ERROR);
+    f->driver->fail = "cuStreamCreate", f->driver->seen = 0;
+    slot.managed->deleter(slot.managed);
+    f->driver->fail = NULL;
+    dlc_program_destroy(program);
+    end(&h, context);
+}
+
 /* Strided both ways, twice; every call of the driver and of NVRTC failing in turn. */
 static dlc_status live(const cuda_host *h) {
     dlc_context *context;
@@ -427,6 +451,7 @@ int main(void) {
         cmocka_unit_test(test_donated),
         cmocka_unit_test(test_wrong_places),
         cmocka_unit_test(test_deleted_under_way),
+        cmocka_unit_test(test_deleted_without_streams),
         cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

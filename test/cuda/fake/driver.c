@@ -196,8 +196,8 @@ typedef struct block {
     char *bytes;
     size_t size, mapped;
     CUdevice device;
-    /* freed: by work that a stream has yet to do */
-    bool pinned, freed;
+    /* pooled: from a pool; freed: by work that a stream has yet to do */
+    bool pinned, pooled, freed;
 } block;
 static block *blocks;
 
@@ -668,9 +668,12 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
     return result;
 }
 
+/* Waits for the device, but not if the memory is from a pool. */
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
     BEGIN_RELEASE("cuMemFree_v2");
-    drain_all();
+    const block *b = block_of(pointer, 1);
+    if (b && b->freed) return misuse(CUDA_ERROR_INVALID_VALUE, "memory is freed twice");
+    if (!b || !b->pooled) drain_all();
     const CUresult result = drop_block((char *)(uintptr_t)pointer, false);
     return failed != CUDA_SUCCESS ? failed : result;
 }
@@ -681,6 +684,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t size, CUmem
     NEEDS_CONTEXT("cuMemAllocFromPoolAsync");
     if (!known(stream) || pool->device != current()->device) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = new_block(size, false, &bytes);
+    if (result == CUDA_SUCCESS) blocks->pooled = true;
     *pointer = (uintptr_t)bytes;
     return result;
 }
