@@ -170,14 +170,13 @@ static dlc_status explain_memory(const target_device *device, size_t size, CUres
     return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: device %d has no %zu bytes of memory left", device->ordinal, size);
 }
 
-/* If memory runs out, the pool's unused memory is released first. */
+/* If memory runs out, work in progress, on any stream, releases its memory first, and the pool what is unused. */
 static CUresult allocate_from_pool(target_stream *stream, size_t size, CUdeviceptr *pointer) {
     const target_device *device = stream->device;
     const cuda_driver *driver = &device->driver;
     CUresult result = driver->cuMemAllocFromPoolAsync(pointer, size, device->pool, stream->stream);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-    if (driver->cuStreamSynchronize(stream->stream) != CUDA_SUCCESS ||
-        driver->cuMemPoolTrimTo(device->pool, 0) != CUDA_SUCCESS)
+    if (driver->cuCtxSynchronize() != CUDA_SUCCESS || driver->cuMemPoolTrimTo(device->pool, 0) != CUDA_SUCCESS)
         return result;
     return driver->cuMemAllocFromPoolAsync(pointer, size, device->pool, stream->stream);
 }

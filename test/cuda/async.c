@@ -360,6 +360,34 @@ static void test_host_target(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Device memory that runs under way will release is waited for, on whatever stream. */
+static void test_memory_under_way(void **state) {
+    (void)state;
+    dlc_context *context;
+    matrix x, y[2], wanted;
+    dlc_event *event[2];
+    expect(&wanted);
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    dlc_program *program = compile(context);
+    fill(&x, COLUMNS);
+    for (int i = 0; i < 2; i++) describe(&y[i], WIDTH);
+    assert_int_equal(run(program, &x, &y[0]), DLC_OK); /* constants are on the device */
+    assert_int_equal(start(program, NULL, &x.tensor, &y[0].tensor, &event[0]), DLC_OK);
+    f->driver->memory = f->driver->bytes; /* not for two runs at once */
+    if (start(program, NULL, &x.tensor, &y[1].tensor, &event[1]) != DLC_OK) fail_msg("%s", dlc_error_message(context));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dlc_event_wait(event[i]), DLC_OK);
+        assert_memory_equal(y[i].data, wanted.data, ROWS * WIDTH * sizeof(float));
+        dlc_event_destroy(event[i]);
+    }
+    f->driver->memory = 0;
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
 /* A child of the host's process cannot use the device, but frees what it has in memory: of events under way, on the host's stream and
  * others, and of kernels that copy strided tensors. */
 static void test_fork(void **state) {
@@ -410,9 +438,10 @@ static void test_fork(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events),   cmocka_unit_test(test_order),       cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_eviction), cmocka_unit_test(test_late_error),  cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_host_target), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_events),           cmocka_unit_test(test_order),       cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_eviction),         cmocka_unit_test(test_late_error),  cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_host_target), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_memory_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
