@@ -121,7 +121,7 @@ typedef struct target_runtime {
     void (*settle)(target_device *device);
 
     /* open: creates a stream, or a handle of the host's stream `given` if that is not NULL; close does not destroy the host's stream. close
-     * waits for all work of the stream, and is also called where the device could not be entered, as in a forked child. */
+     * waits for work submitted since `synchronise`, and is also called where the device could not be entered, as in a forked child. */
     dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
     void (*close)(target_stream *stream);
 

@@ -16,7 +16,8 @@ typedef struct returned {
 struct target_stream {
     target_device *device;
     CUstream stream;
-    bool own, ready, marked;
+    /* busy: launches or copies were submitted, and not waited for */
+    bool own, marked, busy;
     /* the batch that records launches; NULL: launches go to the stream */
     target_batch *batch;
     /* NULL: not needed so far */
@@ -35,6 +36,7 @@ struct target_stream {
 dlc_status cuda_stream_launch(target_stream *stream, CUfunction function, unsigned blocks, unsigned threads,
                               unsigned shared, void **parameters, int count, lib_error *error) {
     target_batch *batch = stream->batch;
+    stream->busy = true;
     if (batch && cuda_batch_add(batch, function, blocks, threads, shared, parameters, count)) return DLC_OK;
     stream->batch = NULL;
     if (batch) LIB_TRY(cuda_batch_end(batch, stream->stream, error));
@@ -101,7 +103,7 @@ static dlc_status synchronise(target_stream *stream, lib_error *error) {
         CUDA_TRY(stream->device, cuEventSynchronize, (stream->mark), error);
     else
         CUDA_TRY(stream->device, cuStreamSynchronize, (stream->stream), error);
-    stream->marked = false;
+    stream->marked = stream->busy = false;
     for (int i = 0; i < stream->returns; i++) memcpy(stream->back[i].to, stream->back[i].from, stream->back[i].size);
     stream->returns = 0;
     stream->used = 0;
@@ -112,8 +114,7 @@ static void close_stream(target_stream *stream) {
     if (!stream) return;
     target_device *device = stream->device;
     if (device->process == getpid()) { /* the driver's state belongs to the process that opened the device */
-        if (stream->ready)
-            device->driver.cuStreamSynchronize(stream->stream); /* the device may still use host memory */
+        if (stream->busy) device->driver.cuStreamSynchronize(stream->stream); /* the device may still use host memory */
         if (stream->staging) give_staging(device, stream->staging);
         if (stream->mark) device->driver.cuEventDestroy_v2(stream->mark);
         if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
@@ -132,7 +133,6 @@ static dlc_status open_stream(target_device *device, void *given, target_stream 
     stream->device = device;
     stream->stream = given;
     dlc_status status = given ? check_given(device, given, error) : create(stream, error);
-    stream->ready = status == DLC_OK;
     if (status == DLC_OK)
         *result = stream;
     else
@@ -238,6 +238,7 @@ static dlc_status copy_to_host(target_stream *stream, void *to, const void *from
 
 static dlc_status copy(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error) {
+    stream->busy = true;
     switch (kind) {
     case TARGET_COPY_TO_DEVICE: return copy_to_device(stream, to, from, size, error);
     case TARGET_COPY_TO_HOST: return copy_to_host(stream, to, from, size, error);

@@ -360,6 +360,39 @@ static void test_host_target(void **state) {
     dlc_context_destroy(context);
 }
 
+/* What the host does later on its stream is not waited for: it may take long, or wait for the host. */
+static void test_work_after(void **state) {
+    (void)state;
+    dlc_context *context;
+    matrix x, y, wanted, got;
+    expect(&wanted);
+    fakes_reset(f);
+    cuda_host h = host_begin();
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    dlc_program *program = compile(context);
+    fill(&x, COLUMNS), describe(&y, WIDTH);
+    host_write(&h, h.x, x.data, sizeof(float) * ROWS * COLUMNS);
+    put_on_device(&x, h.x), put_on_device(&y, h.y);
+    for (int asks = 0; asks < 2; asks++) {
+        dlc_event *event;
+        bool done = false;
+        assert_int_equal(start(program, h.stream, &x.tensor, &y.tensor, &event), DLC_OK);
+        memset(got.data, 0, sizeof got.data);
+        assert_int_equal(own.cuMemcpyDtoHAsync_v2(got.data, h.y, ROWS * WIDTH * sizeof(float), h.stream), 0);
+        while (asks && !done) assert_int_equal(dlc_event_query(event, &done), DLC_OK);
+        assert_int_equal(dlc_event_wait(event), DLC_OK);
+        dlc_event_destroy(event);
+        assert_true(got.data[0] == 0);
+        assert_int_equal(own.cuStreamSynchronize(h.stream), 0);
+        assert_memory_equal(got.data, wanted.data, ROWS * WIDTH * sizeof(float));
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    host_end(&h);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
 /* Device memory that runs under way will release is waited for, on whatever stream. */
 static void test_memory_under_way(void **state) {
     (void)state;
@@ -441,7 +474,7 @@ int main(void) {
         cmocka_unit_test(test_events),           cmocka_unit_test(test_order),       cmocka_unit_test(test_strides),
         cmocka_unit_test(test_eviction),         cmocka_unit_test(test_late_error),  cmocka_unit_test(test_failures),
         cmocka_unit_test(test_threads),          cmocka_unit_test(test_host_target), cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_memory_under_way),
+        cmocka_unit_test(test_memory_under_way), cmocka_unit_test(test_work_after),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
