@@ -211,9 +211,6 @@ static void read_notes(json_reader *r, lib_tensor_file *file) {
         lib_note note = {read_string(r), NULL};
         expect(r, ':');
         note.value = read_string(r);
-        if (lib_tensor_file_find_note(file, note.key) != UINT32_MAX)
-            malformed(r->arena, note.key, "a note of this name twice");
-        lib_map_insert(r->arena, &file->notes_by_key, lib_hash_string(note.key), file->notes.count);
         lib_vec_push(r->arena, &file->notes, note);
     } while (accept(r, ','));
     expect(r, '}');

@@ -9,29 +9,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const lib_indexed_name *)a)->name, ((const lib_indexed_name *)b)->name);
+}
+
+static uint32_t find(const lib_indexed_name *sorted, uint32_t count, const char *name) {
+    const lib_indexed_name wanted = {.name = name};
+    const lib_indexed_name *found = count ? bsearch(&wanted, sorted, count, sizeof *sorted, by_name) : NULL;
+    return found ? found->index : UINT32_MAX;
+}
+
 uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name) {
-    const lib_map *map = &file->tensors_by_name;
-    uint64_t hash = lib_hash_string(name);
-    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
-        if (strcmp(file->tensors.data[map->slots[at].value].name, name) == 0) return map->slots[at].value;
-    return UINT32_MAX;
+    return find(file->tensors_by_name, file->tensors.count, name);
 }
 
 uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key) {
-    const lib_map *map = &file->notes_by_key;
-    uint64_t hash = lib_hash_string(key);
-    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
-        if (strcmp(file->notes.data[map->slots[at].value].key, key) == 0) return map->slots[at].value;
-    return UINT32_MAX;
+    return find(file->notes_by_key, file->notes.count, key);
+}
+
+static void sort_names(lib_arena *arena, lib_indexed_name *names, uint32_t count, const char *what) {
+    if (count) qsort(names, count, sizeof *names, by_name);
+    for (uint32_t i = 1; i < count; i++)
+        if (strcmp(names[i - 1].name, names[i].name) == 0)
+            lib_raise(arena->scope, DLC_PARSE_ERROR, "two %ss of the file are called \"%.200s\"", what, names[i].name);
 }
 
 static void list_names(lib_arena *arena, lib_tensor_file *file) {
-    for (uint32_t i = 0; i < file->tensors.count; i++) {
-        const char *name = file->tensors.data[i].name;
-        if (lib_tensor_file_find(file, name) != UINT32_MAX)
-            lib_raise(arena->scope, DLC_PARSE_ERROR, "two tensors of the file are called \"%.200s\"", name);
-        lib_map_insert(arena, &file->tensors_by_name, lib_hash_string(name), i);
-    }
+    file->tensors_by_name = LIB_NEW_ARRAY(arena, lib_indexed_name, file->tensors.count);
+    file->notes_by_key = LIB_NEW_ARRAY(arena, lib_indexed_name, file->notes.count);
+    for (uint32_t i = 0; i < file->tensors.count; i++)
+        file->tensors_by_name[i] = (lib_indexed_name){file->tensors.data[i].name, i};
+    for (uint32_t i = 0; i < file->notes.count; i++)
+        file->notes_by_key[i] = (lib_indexed_name){file->notes.data[i].key, i};
+    sort_names(arena, file->tensors_by_name, file->tensors.count, "tensor");
+    sort_names(arena, file->notes_by_key, file->notes.count, "note");
 }
 
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file) {

@@ -45,13 +45,19 @@ typedef struct lib_note {
     const char *key, *value;
 } lib_note;
 
+typedef struct lib_indexed_name {
+    const char *name;
+    uint32_t index;
+} lib_indexed_name;
+
 typedef struct lib_tensor_file {
     /* the whole file */
     const unsigned char *image;
     size_t size;
     lib_vec(lib_stored) tensors;
     lib_vec(lib_note) notes;
-    lib_map tensors_by_name, notes_by_key;
+    /* [tensors.count], [notes.count], sorted. Not a hash map: a file may choose names of equal hashes. */
+    lib_indexed_name *tensors_by_name, *notes_by_key;
 } lib_tensor_file;
 
 /* The index of the tensor of that name, or of the note with that key; UINT32_MAX: none. */

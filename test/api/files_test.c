@@ -637,6 +637,8 @@ static void test_hostile_headers(void **state) {
         {"{\"\\ud800\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "pair"},
         {"{\"\\u0000\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "character 0"},
         {"{\"__metadata__\":{\"a\":1}}", "\""},
+        {"{\"__metadata__\":{\"a\":\"b\",\"c\":\"\",\"a\":\"b\"},\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+         "two notes of the file are called \"a\""},
     };
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         char bytes[512] = {0};
@@ -755,6 +757,82 @@ static void test_many_names(void **state) {
     free(bytes);
 }
 
+static uint64_t rotated(uint64_t x, int by) {
+    return x << by | x >> (64 - by);
+}
+
+/* A name of 32 bytes. All such names have the same MurmurHash3 (x64, 128 bits, seed 0): any 16 bytes can be followed by 16 that lead to a given
+ * state. False: it would contain a zero byte. */
+static bool set_name_of_equal_hash(int number, char *name) {
+    const uint64_t c1 = 0x87c37b91114253d5u, c2 = 0x4cf5ad432745937fu, state = 0x0123456789abcdefu;
+    const uint64_t inverse_c1 = 0xa98409e882ce4d7du, inverse_c2 = 0xa81e14edd9de2c7fu, inverse_5 = 0xcccccccccccccccdu;
+    char first[17];
+    uint64_t k[2];
+    snprintf(first, sizeof first, "%016d", number);
+    memcpy(k, first, sizeof k);
+    uint64_t h1 = rotated(rotated(k[0] * c1, 31) * c2, 27) * 5 + 0x52dce729;
+    uint64_t h2 = (rotated(rotated(k[1] * c2, 33) * c1, 31) + h1) * 5 + 0x38495ab5;
+    h1 ^= rotated((state - 0x52dce729) * inverse_5 - h2, 37);
+    h2 ^= rotated((state - 0x38495ab5) * inverse_5 - state, 33);
+    k[0] = rotated(h1 * inverse_c2, 33) * inverse_c1;
+    k[1] = rotated(h2 * inverse_c1, 31) * inverse_c2;
+    memcpy(name, first, 16);
+    memcpy(name + 16, k, 16);
+    return !memchr(k, 0, sizeof k);
+}
+
+static void put_number(char **at, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++, value >>= 8) *(*at)++ = (char)value;
+}
+
+/* An archive of empty arrays whose names have equal hashes is read like any other, in the time of a sort: comparing all names with all
+ * would take many minutes. */
+static void test_names_of_equal_hash(void **state) {
+    (void)state;
+    enum {
+        NAMES = 400000,
+        HEADER = 61,
+        NAME = 32 + 4,
+        LOCAL = 30 + NAME + HEADER,
+        CENTRAL = 46 + NAME,
+        END = 56 + 20 + 22
+    };
+    static const char header[] = "\x93NUMPY\1\0\x33\0{'descr':'|u1','fortran_order':False,'shape':(0,)}\n";
+    char *bytes = calloc((size_t)NAMES * (LOCAL + CENTRAL) + END, 1), *at = bytes, name[NAME + 1] = "";
+    int made = 0;
+    for (int i = 0; i < NAMES; i++) {
+        if (!set_name_of_equal_hash(i, name)) continue;
+        memcpy(name + 32, ".npy", 4);
+        put_number(&at, 0x04034b50, 4), put_number(&at, 20, 10), put_number(&at, 0xf810c613, 4);
+        put_number(&at, HEADER, 4), put_number(&at, HEADER, 4), put_number(&at, NAME, 4);
+        memcpy(at, name, NAME), memcpy(at + NAME, header, HEADER);
+        at += NAME + HEADER;
+        made++;
+    }
+    const char *const directory = at;
+    for (int m = 0; m < made; m++) {
+        put_number(&at, 0x02014b50, 4), put_number(&at, 20, 2), put_number(&at, 20, 10), put_number(&at, 0xf810c613, 4);
+        put_number(&at, HEADER, 4), put_number(&at, HEADER, 4), put_number(&at, NAME, 14);
+        put_number(&at, (uint64_t)m * LOCAL, 4);
+        memcpy(at, bytes + (size_t)m * LOCAL + 30, NAME);
+        at += NAME;
+    }
+    const uint64_t size = (uint64_t)(at - directory), place = (uint64_t)(directory - bytes);
+    put_number(&at, 0x06064b50, 4), put_number(&at, 44, 8), put_number(&at, 45, 2), put_number(&at, 45, 10);
+    put_number(&at, (uint64_t)made, 8), put_number(&at, (uint64_t)made, 8), put_number(&at, size, 8),
+        put_number(&at, place, 8);
+    put_number(&at, 0x07064b50, 8), put_number(&at, place + size, 8), put_number(&at, 1, 4);
+    put_number(&at, 0x06054b50, 8), put_number(&at, 0xffff, 2), put_number(&at, 0xffff, 2);
+    put_number(&at, size, 4), put_number(&at, place, 6);
+    dlc_file *file = parse(bytes, (size_t)(at - bytes));
+    assert_int_equal(dlc_file_count(file), made);
+    assert_true(set_name_of_equal_hash(NAMES / 2, name) || set_name_of_equal_hash(NAMES / 2 + 1, name));
+    name[32] = 0;
+    give(get(file, name, u8, 1, SHAPE(0)));
+    dlc_file_destroy(file);
+    free(bytes);
+}
+
 static void test_memory_refused(void **state) {
     (void)state;
     counter c;
@@ -839,6 +917,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_npy_headers),
         cmocka_unit_test(test_claimed_header),
         cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_names_of_equal_hash),
         cmocka_unit_test(test_memory_refused),
         cmocka_unit_test(test_threads),
     };
