@@ -529,9 +529,9 @@ static lib_hash128 hash_nodes(const graph *g, bool sizes) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         text.length = 0;
         describe_node(&text, g, &g->nodes.data[i], sizes);
-        hash = lib_hash_bytes(text.data, text.length, hash);
+        hash = lib_digest(text.data, text.length, hash);
     }
-    return lib_hash_bytes(g->outputs.data, g->outputs.count * sizeof *g->outputs.data, hash);
+    return lib_digest(g->outputs.data, g->outputs.count * sizeof *g->outputs.data, hash);
 }
 
 lib_hash128 graph_hash(const graph *g) {

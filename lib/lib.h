@@ -207,7 +207,7 @@ uint32_t lib_map_next(const lib_map *map, uint64_t hash, uint32_t at);
 void lib_map_insert(lib_arena *arena, lib_map *map, uint64_t hash, uint32_t value);
 
 /* ---- hashing (hash.c) ----------------------------------------------------------------------------------------------
- * Not cryptographic; stable across runs and machines of one byte order. */
+ * Stable across runs and machines of one byte order. */
 
 typedef struct lib_hash128 {
     uint64_t low, high;
@@ -217,7 +217,10 @@ uint64_t lib_hash64(const void *bytes, size_t size, uint64_t seed);
 static inline uint64_t lib_hash_string(const char *string) {
     return lib_hash64(string, strlen(string), 0);
 }
+/* Fast, not cryptographic: whoever chooses the bytes can choose others of the same hash. */
 lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed);
+/* For what comes from graphs and files and is taken to be equal if its hash is: nobody knows other bytes of the same hash. */
+lib_hash128 lib_digest(const void *bytes, size_t size, lib_hash128 seed);
 static inline uint64_t lib_hash_mix(uint64_t a, uint64_t b) {
     uint64_t x = (a ^ 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u ^ (b + 0x94d049bb133111ebu + (a << 6) + (a >> 2));
     x ^= x >> 29;

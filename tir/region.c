@@ -230,11 +230,18 @@ typedef struct region_hasher {
     uint32_t *number;
     uint32_t next;
     lib_vec(tir_expr) stack;
-    lib_vec(int64_t) facts;
+    lib_vec(uint8_t) facts;
 } region_hasher;
 
+/* One byte for -1 to 253, which most are, nine for others: the digest takes its time by bytes. */
 static void hash_integer(region_hasher *hasher, int64_t value) {
-    lib_vec_push(hasher->arena, &hasher->facts, value);
+    enum { OTHERS = UINT8_MAX };
+    lib_vec_reserve(hasher->arena, &hasher->facts, 1 + sizeof value);
+    uint8_t *end = hasher->facts.data + hasher->facts.count;
+    const bool is_small = value >= -1 && value < OTHERS - 1;
+    *end = is_small ? (uint8_t)(value + 1) : OTHERS;
+    if (!is_small) memcpy(end + 1, &value, sizeof value);
+    hasher->facts.count += is_small ? 1 : 1 + (uint32_t)sizeof value;
 }
 
 static void hash_node(region_hasher *hasher, tir_expr e) {
@@ -317,15 +324,15 @@ static void hash_stage(region_hasher *hasher, const tir_stage *stage) {
 }
 
 lib_hash128 tir_region_hash(const tir_region *region) {
-    enum { FACTS_AT_FIRST = 512 };
+    enum { BYTES_AT_FIRST = 1024 };
     region_hasher hasher = {.region = region, .arena = region->arena, .next = 1};
     hasher.number = LIB_NEW_ARRAY(region->arena, uint32_t, region->pool->nodes.count);
-    lib_vec_reserve(region->arena, &hasher.facts, FACTS_AT_FIRST);
+    lib_vec_reserve(region->arena, &hasher.facts, BYTES_AT_FIRST);
     hash_integer(&hasher, region->inputs);
     hash_integer(&hasher, region->outputs);
     hash_integer(&hasher, region->excess_precision);
     for (uint32_t i = 0; i < region->params.count; i++) hash_expr(&hasher, region->params.data[i]);
     for (uint32_t i = 0; i < region->tensors.count; i++) hash_tensor(&hasher, &region->tensors.data[i]);
     for (uint32_t i = 0; i < region->stages.count; i++) hash_stage(&hasher, &region->stages.data[i]);
-    return lib_hash_bytes(hasher.facts.data, hasher.facts.count * sizeof *hasher.facts.data, (lib_hash128){1, 2});
+    return lib_digest(hasher.facts.data, hasher.facts.count, (lib_hash128){1, 2});
 }

@@ -312,6 +312,46 @@ static void test_schedule_of_stacks(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- graphs of equal hash */
+
+/* y = x[start ..] c + d of ten elements, where d is so large or c so small that y is d. */
+static void run_scaled(dlc_context *context, int64_t size, int64_t start, const char *c, const char *d,
+                       double expected) {
+    char text[512];
+    dlc_graph *graph;
+    dlc_program *program;
+    double *x = calloc((size_t)size, sizeof *x);
+    assert_non_null(x);
+    x[start] = 1;
+    DLTensor input = {x, {kDLCPU, 0}, 1, {kDLFloat, 64, 1}, &size, NULL, 0};
+    dlc_output_slot slot = {0};
+    snprintf(
+        text, sizeof text,
+        "graph { input x: f64[%lld] c = constant f64[] {\"%s\"} d = constant f64[] {\"%s\"} s = slice(x, start=[%lld], "
+        "stop=[%lld]) p = mul(s, c) y = add(p, d) output y }",
+        (long long)size, c, d, (long long)start, (long long)start + 10);
+    OK(context, dlc_graph_parse(context, text, strlen(text), &graph));
+    OK(context, dlc_compile(context, graph, NULL, &program));
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&input}, 1, &slot, 1));
+    for (int i = 0; i < 10; i++)
+        if (((const double *)slot.managed->dl_tensor.data)[i] != expected) failed("element %d differs", i);
+    slot.managed->deleter(slot.managed);
+    dlc_program_destroy(program), dlc_graph_destroy(graph);
+    free(x);
+}
+
+/* The constants were chosen so that the kernels of both graphs have the same MurmurHash: that of one, run in place of the other, would read
+ * elsewhere, and beyond the end of x. */
+static void test_kernels_of_equal_hash(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        dlc_context *context = open_context(t ? NULL : "interp", NULL);
+        run_scaled(context, 1000, 5, "1818e3416ee68fa0", "0000000000801c40", 7.125);
+        run_scaled(context, 10000000, 9000000, "fa803adb3ddafac3", "fb3b1c510c9b8cf7", -0x1.c9b0c511c3bfbp+889);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- files */
 
 /* Two members of one archive, then the second's entry in the directory says that it lies where the first does, or a byte further. */
@@ -630,7 +670,7 @@ int main(void) {
         cmocka_unit_test(test_interleaved_strides), cmocka_unit_test(test_huge_sizes),
         cmocka_unit_test(test_schedules),           cmocka_unit_test(test_schedule_of_stacks),
         cmocka_unit_test(test_small_threads),       cmocka_unit_test(test_runs_on_small_threads),
-        cmocka_unit_test(test_coroutines),
+        cmocka_unit_test(test_coroutines),          cmocka_unit_test(test_kernels_of_equal_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Arrays, the hash map against a plain list, and hashes against published values of MurmurHash3_x64_128. */
+/* Arrays, the hash map against a plain list, and hashes against published values of MurmurHash3_x64_128 and Python's BLAKE2b. */
 #include "lib/lib.h"
 
 #include <setjmp.h>
@@ -135,8 +135,32 @@ static void test_hash(void **state) {
         assert_true(lib_hash_mix(a, 1) != lib_hash_mix(a + 1, 1) && lib_hash_mix(1, a) != lib_hash_mix(1, a + 1));
 }
 
+/* hashlib.blake2b(text, digest_size=16, salt=seed) of the bytes i % 251 */
+static void test_digest(void **state) {
+    (void)state;
+    static const struct {
+        size_t size;
+        lib_hash128 seed, digest;
+    } rows[] = {
+        {0, {0x0, 0x0}, {0x40bdefd94169e6ca, 0x7076a68e75884d4e}},
+        {3, {0x0, 0x0}, {0x1b0c36970d0b5ca7, 0x5a39a0b66e4983a7}},
+        {127, {0x0, 0x0}, {0x8807487d6c29b128, 0x0acc4dc04eeee63d}},
+        {128, {0x0, 0x0}, {0xe389f54e008747a7, 0x4a29d00039184911}},
+        {129, {0x1, 0x2}, {0x468499cbeb86741a, 0x45e9b5e41849f399}},
+        {256, {0xffffffffffffffff, 0x4d}, {0x1c5c105c43302019, 0x5e0488ecf917d55d}},
+        {1000, {0x5, 0x123456789abcdef}, {0x813d1423801fc103, 0x003d6d77323334ba}},
+    };
+    unsigned char bytes[1001];
+    for (size_t i = 0; i < sizeof bytes - 1; i++) bytes[i + 1] = (unsigned char)(i % 251); /* at an odd address */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const lib_hash128 digest = lib_digest(bytes + 1, rows[i].size, rows[i].seed);
+        assert_true(digest.low == rows[i].digest.low && digest.high == rows[i].digest.high);
+    }
+    assert_true(lib_digest(NULL, 0, (lib_hash128){0, 0}).low == rows[0].digest.low);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_vec), cmocka_unit_test(test_map),
-                                       cmocka_unit_test(test_hash)};
+                                       cmocka_unit_test(test_hash), cmocka_unit_test(test_digest)};
     return cmocka_run_group_tests_name("lib/container", tests, NULL, NULL);
 }
