@@ -4,6 +4,9 @@
 #include "targets/cpu/units.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -48,6 +51,24 @@ static void limit_memory(uint64_t bytes) {
     limit.rlim_cur = limit.rlim_max;
     if (pages && bytes < limit.rlim_max) limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + bytes;
     setrlimit(RLIMIT_AS, &limit);
+}
+
+static volatile sig_atomic_t is_serving;
+
+/* Ends this process if its host has ended: code generation that never ends would otherwise go on for ever. While no request is served,
+ * receive() detects the end. */
+static void end_without_host(int signal) {
+    struct pollfd connection = {.fd = CPU_CONNECTION, .events = POLLRDHUP};
+    (void)signal;
+    if (is_serving && poll(&connection, 1, 0) > 0) _exit(0);
+}
+
+/* Any event of the connection raises SIGIO. */
+static void watch_host(void) {
+    const struct sigaction action = {.sa_handler = end_without_host, .sa_flags = SA_RESTART};
+    sigaction(SIGIO, &action, NULL);
+    fcntl(CPU_CONNECTION, F_SETOWN, getpid());
+    fcntl(CPU_CONNECTION, F_SETFL, fcntl(CPU_CONNECTION, F_GETFL) | O_ASYNC);
 }
 
 static bool greet(target_device *device, const char *bytes, size_t size) {
@@ -114,7 +135,10 @@ static bool serve_one(target_device *device, cpu_inspect *inspect) {
         good = greet(device, bytes, (size_t)request.size);
     } else if (good) {
         limit_memory(request.memory);
+        is_serving = true;
+        end_without_host(SIGIO); /* it may have ended before */
         good = serve_kernels(device, &request, bytes, inspect);
+        is_serving = false;
     }
     lib_release(&device->allocator, bytes, (size_t)request.size + 1, 16);
     return good;
@@ -128,6 +152,7 @@ int cpu_serve(cpu_inspect *inspect) {
     syscall(SYS_close_range, 3u, ~0u, 0u); /* descriptors that the host did not mark close-on-exec are not inherited */
 #endif
     device.allocator = lib_libc_allocator;
+    watch_host();
     cpu_llvm_initialize(); /* before memory is measured for a budget */
     cpu_compiler_open(&device);
     while (serve_one(&device, inspect)) continue;

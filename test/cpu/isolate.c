@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -109,6 +110,42 @@ static void test_memory(void **state) {
     close_device(&f);
 }
 #endif
+
+/* The number of a child of `parent`; 0: it has none. */
+static pid_t child_of(pid_t parent) {
+    char path[64], line[4096] = "";
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)parent, (long)parent);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    if (!fgets(line, sizeof line, file)) line[0] = 0;
+    fclose(file);
+    return (pid_t)atol(line);
+}
+
+/* A helper that hangs ends with its host, also where that is killed: it becomes a child of this process, which waits for it. */
+static void test_host_killed(void **state) {
+    (void)state;
+    siginfo_t ended = {0};
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+    pid_t host = fork(), helper = 0;
+    if (host == 0) {
+        fixture f;
+        open_device(&f, true, "hang");
+        compile(&f, NULL);
+        _exit(1);
+    }
+    while (!helper) helper = child_of(host);
+    usleep(300000); /* in the midst of the request, most often */
+    kill(host, SIGKILL);
+    assert_int_equal(waitpid(host, NULL, 0), host);
+    for (int i = 0; i < 2000 && !ended.si_pid; i++) {
+        usleep(10000);
+        assert_int_equal(waitid(P_PID, (id_t)helper, &ended, WEXITED | WNOHANG), 0);
+    }
+    if (!ended.si_pid) kill(helper, SIGKILL);
+    assert_int_equal(ended.si_pid, helper);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0), 0);
+}
 
 /* A helper that somebody kills, idle or not. */
 static void kill_children(void) {
@@ -555,6 +592,7 @@ int main(int count, char **words) {
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_fatal),
         cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_host_killed),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(test_memory),
 #endif
