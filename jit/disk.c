@@ -349,11 +349,10 @@ lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel
 
 /* Creates a file and, if it is missing, the folder, whose parent must exist. -1: it could not. */
 static int create_file(const dlc_context *context, const char *path) {
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-    int file = open(path, flags, 0600);
+    int file = lib_file_create(path, 0600);
     if (file >= 0 || errno != ENOENT) return file;
     if (mkdir(context->disk.folder, 0700) != 0 && errno != EEXIST) return -1;
-    return open(path, flags, 0600);
+    return lib_file_create(path, 0600);
 }
 
 /* Writes to a temporary name, then renames: readers never see a part of a file. Whether it could. */

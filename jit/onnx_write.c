@@ -11,7 +11,6 @@
 #include "graph/onnx/model.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -70,7 +69,7 @@ static dlc_status fail_file(const output *o, const char *what, lib_error *error)
 }
 
 static dlc_status begin(output *o, lib_error *error) {
-    o->file = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    o->file = lib_file_create(o->temporary, 0666);
     o->made = o->file >= 0;
     return o->made ? DLC_OK : fail_file(o, "create", error);
 }

@@ -321,6 +321,11 @@ char *lib_file_read_open(lib_arena *arena, int file, const char *path, size_t *s
 /* The start of a small file as a string, size - 1 bytes at most; false: missing or empty. Allocates nothing. */
 bool lib_file_read_start(const char *path, char *buffer, size_t size);
 
+/* Moves a descriptor out of the range of the standard streams, which it is in if the host has closed some: what threads of the host print must
+ * not go into the file. On failure closes it, makes it -1 and sets errno. Returns whether it is a descriptor. */
+bool lib_file_leave_standard(int *descriptor);
+/* Creates a file that does not exist yet, for writing. Its descriptor is no standard stream; -1: refused, with errno. */
+int lib_file_create(const char *path, unsigned mode);
 /* All bytes at the descriptor's position, or false with errno: EFBIG if a limit of the process forbids it (no signal). */
 bool lib_file_write(int file, const void *bytes, size_t size);
 

@@ -2,7 +2,6 @@
 #include "lib/tensor_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +99,7 @@ static mode_t look(lib_arena *arena, lib_new_file *file) {
 static void create(lib_arena *arena, lib_new_file *file) {
     for (int attempt = 0; attempt < 100; attempt++) {
         file->temporary = lib_arena_format(arena, "%s.%ld-%d.part", file->path, (long)getpid(), attempt);
-        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        file->descriptor = lib_file_create(file->temporary, 0666);
         if (file->descriptor >= 0) return;
         if (errno != EEXIST) break;
     }

@@ -537,6 +537,24 @@ static bool is_within_limit(int file, size_t size) {
     return (rlim_t)position <= limit.rlim_cur && size <= limit.rlim_cur - (rlim_t)position;
 }
 
+bool lib_file_leave_standard(int *descriptor) {
+    if (*descriptor < 0 || *descriptor > STDERR_FILENO) return *descriptor >= 0;
+    const int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), refused = errno;
+    close(*descriptor);
+    errno = refused;
+    *descriptor = moved;
+    return moved >= 0;
+}
+
+int lib_file_create(const char *path, unsigned mode) {
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
+    if (file < 0 || lib_file_leave_standard(&file)) return file;
+    const int refused = errno;
+    unlink(path);
+    errno = refused;
+    return -1;
+}
+
 bool lib_file_write(int file, const void *bytes, size_t size) {
     if (!is_within_limit(file, size)) {
         errno = EFBIG;

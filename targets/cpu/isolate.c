@@ -197,22 +197,12 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     return refused;
 }
 
-/* Moves a descriptor out of the range of the standard streams, if the host has closed some: the host's output must not go to helpers, and
- * helpers' standard streams need these numbers. Closes it on failure. */
-static bool move_beyond_standard(int *descriptor) {
-    if (*descriptor < 0 || *descriptor > STDERR_FILENO) return *descriptor >= 0;
-    int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), refused = errno;
-    close(*descriptor);
-    errno = refused;
-    *descriptor = moved;
-    return moved >= 0;
-}
-
+/* None is a standard stream: the host's output must not go to helpers, and helpers' standard streams need these numbers. */
 static bool open_channels(int pair[2], int *errors) {
     *errors = memfd_create("libdlc-compiler", MFD_CLOEXEC);
-    if (!move_beyond_standard(errors) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
-    bool first = move_beyond_standard(&pair[0]);
-    return move_beyond_standard(&pair[1]) && first;
+    if (!lib_file_leave_standard(errors) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+    bool first = lib_file_leave_standard(&pair[0]);
+    return lib_file_leave_standard(&pair[1]) && first;
 }
 
 /* Gives up a process that can be neither stopped nor waited for safely: it ends by itself, because its connection is closed. */
@@ -232,7 +222,7 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
     if (pair[1] >= 0) close(pair[1]);
     if (!refused) {
         int handle = (int)syscall(SYS_pidfd_open, h->process, 0);
-        move_beyond_standard(&handle);
+        lib_file_leave_standard(&handle);
         h->handle = open_channel(handle);
         h->began = read_beginning(h->process);
         h->parent = getpid();

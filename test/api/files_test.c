@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "files_data.h"
@@ -456,6 +457,53 @@ static void test_limited_size(void **state) {
     setrlimit(RLIMIT_FSIZE, &before);
     refused(status, DLC_NOT_FOUND, "File too large");
     assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void *noisy_allocate(void *user, size_t size, size_t alignment) {
+    (void)user;
+    for (int stream = 0; stream < 3; stream++)
+        if (write(stream, "noise", 5) != 5) continue; /* closed */
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+static void noisy_release(void *user, void *pointer, size_t size, size_t alignment) {
+    (void)user, (void)size, (void)alignment;
+    free(pointer);
+}
+
+/* What a host without standard streams prints does not go into the file that is being written. */
+static void test_closed_streams(void **state) {
+    (void)state;
+    enum { COUNT = 2000 };
+    static const float data[2] = {1, 2};
+    char path[256];
+    tensor t;
+    snprintf(path, sizeof path, "%s", in_folder("closed.safetensors"));
+    const pid_t child = fork();
+    if (child == 0) {
+        const dlc_allocator allocator = {.allocate = noisy_allocate, .release = noisy_release};
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        const DLTensor *tensors[COUNT];
+        const char *names[COUNT];
+        static char name[COUNT][16];
+        dlc_context *own;
+        for (int stream = 0; stream < 3; stream++) close(stream);
+        options.target = "interp", options.allocator = &allocator;
+        for (int i = 0; i < COUNT; i++) {
+            snprintf(name[i], sizeof name[i], "t%d", i);
+            names[i] = name[i], tensors[i] = F32(&t, (float *)(uintptr_t)data, 2);
+        }
+        if (dlc_context_create(&options, &own) != DLC_OK) _exit(1);
+        _exit(dlc_file_write_safetensors(own, path, COUNT, names, tensors, 0, NULL, NULL) == DLC_OK ? 0 : 2);
+    }
+    int status;
+    dlc_file *file;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    OK(context, dlc_file_open(context, path, NULL, &file));
+    unlink(path);
+    DLManagedTensorVersioned *last = get(file, "t1999", f32, 1, SHAPE(2));
+    assert_memory_equal(last->dl_tensor.data, data, sizeof data);
+    give(last), dlc_file_destroy(file);
 }
 
 /* Pipes are neither read nor replaced; a symbolic link stays one; permissions stay. */
@@ -908,6 +956,7 @@ int main(void) {
         cmocka_unit_test(test_codes),
         cmocka_unit_test(test_writers_count),
         cmocka_unit_test(test_limited_size),
+        cmocka_unit_test(test_closed_streams),
         cmocka_unit_test(test_what_stands_there),
         cmocka_unit_test(test_old_file_stays),
         cmocka_unit_test(test_cut_short),
