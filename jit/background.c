@@ -29,7 +29,7 @@ struct jit_background {
     bool stopping;
     lib_thread *thread;
     /* process that has the thread: a forked child has none and drops jobs */
-    pid_t owner;
+    lib_process process;
 };
 
 static size_t job_size(int count) {
@@ -69,7 +69,7 @@ dlc_status jit_background_open(dlc_context *context, lib_error *error) {
     struct jit_background *b = lib_allocate_zeroed(&context->allocator, sizeof *b, _Alignof(struct jit_background));
     if (!b) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: what compiles in the background");
     b->context = context;
-    b->owner = getpid();
+    b->process = lib_process_here();
     lib_mutex_init(&b->mutex);
     lib_condition_init(&b->change);
     context->background = b;
@@ -80,7 +80,7 @@ dlc_status jit_background_open(dlc_context *context, lib_error *error) {
 void jit_background_close(dlc_context *context) {
     struct jit_background *b = context->background;
     if (!b) return;
-    bool forked = b->owner != getpid();
+    bool forked = !lib_process_is_here(&b->process);
     if (!forked) { /* in a forked child the mutex may be locked for ever */
         lib_mutex_lock(&b->mutex);
         b->stopping = true;
@@ -96,12 +96,13 @@ void jit_background_close(dlc_context *context) {
         lib_condition_destroy(&b->change);
         lib_mutex_destroy(&b->mutex);
     }
+    lib_process_forget(&b->process);
     lib_release(&context->allocator, b, sizeof *b, _Alignof(struct jit_background));
     context->background = NULL;
 }
 
 bool jit_background_allowed(const dlc_context *context) {
-    return context->background && context->background->owner == getpid();
+    return context->background && lib_process_is_here(&context->background->process);
 }
 
 /* Appends the job unless too many wait. */
@@ -135,7 +136,7 @@ jit_queued jit_background_add(dlc_program *program, const int64_t *shapes, int c
 
 void jit_background_forget(dlc_program *program) {
     struct jit_background *b = program->context->background;
-    if (!b || b->owner != getpid()) return;
+    if (!b || !lib_process_is_here(&b->process)) return;
     atomic_store(&program->closing, true); /* a running build stops at its next cancellation check */
     lib_mutex_lock(&b->mutex);
     b->last = NULL;

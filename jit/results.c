@@ -21,7 +21,7 @@ struct jit_results {
     /* Where blocks come from. */
     dlc_allocator source;
     /* The process that made the list. */
-    pid_t owner;
+    lib_process process;
     /* One for the context, one for each tensor in a block. */
     atomic_int references;
     /* Guards the fields below, for a few instructions. Only closing waits for it; all other calls that find it busy do without the list.
@@ -44,6 +44,7 @@ static void leave(jit_results *results) {
 static void drop_reference(jit_results *results) {
     if (atomic_fetch_sub_explicit(&results->references, 1, memory_order_acq_rel) != 1) return;
     const dlc_allocator source = results->source;
+    lib_process_forget(&results->process);
     lib_release(&source, results, sizeof *results, _Alignof(jit_results));
 }
 
@@ -105,7 +106,7 @@ static jit_results *results_of(dlc_context *context) {
     results = lib_allocate_zeroed(&context->allocator, sizeof *results, _Alignof(jit_results));
     if (!results) return NULL;
     results->source = context->allocator;
-    results->owner = getpid();
+    results->process = lib_process_here();
     atomic_init(&results->references, 1);
     atomic_flag_clear(&results->busy);
     if (atomic_compare_exchange_strong(&context->results, &none, results)) return results;
@@ -129,7 +130,7 @@ void jit_results_close(dlc_context *context) {
     jit_results *results = atomic_load_explicit(&context->results, memory_order_acquire);
     if (!results) return;
     bool entered = enter(results);
-    while (!entered && results->owner == getpid()) {
+    while (!entered && lib_process_is_here(&results->process)) {
         sched_yield();
         entered = enter(results);
     }

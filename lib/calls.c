@@ -29,6 +29,21 @@ void lib_page_free(void *page) {
     if (page) munmap(page, (size_t)sysconf(_SC_PAGESIZE));
 }
 
+lib_process lib_process_here(void) {
+    bool *mark = lib_page_until_fork();
+    if (mark) *mark = true;
+    return (lib_process){mark, getpid()};
+}
+
+bool lib_process_is_here(const lib_process *process) {
+    return process->mark ? *process->mark : process->number == getpid();
+}
+
+void lib_process_forget(lib_process *process) {
+    lib_page_free((void *)(uintptr_t)process->mark);
+    process->mark = NULL;
+}
+
 /* ---- calls in progress */
 
 /* A process's verdict on inherited objects; 0: none yet. Without a wiped page the process id tells whose verdict it is. */

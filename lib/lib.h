@@ -624,6 +624,17 @@ void lib_cancel_restore(int before);
 void *lib_page_until_fork(void);
 void lib_page_free(void *page); /* NULL is accepted */
 
+/* A process, for objects that a forked child does not share. Its number alone does not tell: a child in a new PID namespace may have that of
+ * its parent. */
+typedef struct lib_process {
+    /* in a page that is zeroed in a forked child; NULL: the kernel has no such pages, and the number decides */
+    const volatile bool *mark;
+    int64_t number;
+} lib_process;
+lib_process lib_process_here(void);
+bool lib_process_is_here(const lib_process *process); /* false in a forked child */
+void lib_process_forget(lib_process *process);
+
 /* A plain mutex and condition (pthread), so that only these files use pthreads. */
 typedef struct lib_mutex {
     _Alignas(16) unsigned char storage[64];

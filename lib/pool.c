@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 enum {
     CACHE_LINE = 64,
@@ -256,25 +255,12 @@ struct lib_pool {
     uint64_t spin_ns;
     int threads, started;
     worker *workers;
-    /* A page that the kernel zeroes in a forked child, where the workers do not exist. NULL if it cannot: then
-     * `owner`. */
-    const volatile bool *alive;
-    pid_t owner;
+    /* in a forked child the workers do not exist */
+    lib_process process;
 };
 
 /* True while this thread runs tasks of a shared run: a run opened by a task uses its caller only. */
 static LIB_THREAD_LOCAL bool inside_run;
-
-static void make_alive_mark(lib_pool *pool) {
-    bool *mark = lib_page_until_fork();
-    pool->owner = getpid();
-    if (mark) *mark = true;
-    pool->alive = mark;
-}
-
-static bool is_forked(const lib_pool *pool) {
-    return pool->alive ? !*pool->alive : pool->owner != getpid();
-}
 
 static void *worker_main(void *argument) {
     worker *self = argument;
@@ -332,7 +318,7 @@ lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin
     }
     pool->workers = (worker *)(void *)(ticket_storage + tickets);
     gate_init(&pool->gate);
-    make_alive_mark(pool);
+    pool->process = lib_process_here();
     int refused = start_workers(pool);
     if (refused) {
         lib_fail(error, DLC_OUT_OF_MEMORY, "cannot start thread %d of %d: %s", pool->started + 2, threads,
@@ -345,13 +331,14 @@ lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin
 
 void lib_pool_free(lib_pool *pool) {
     if (!pool) return;
-    if (!is_forked(pool)) { /* a forked child has no workers to stop, and the mutex may be locked for ever */
+    if (lib_process_is_here(
+            &pool->process)) { /* a forked child has no workers to stop, and the mutex may be locked for ever */
         atomic_store(&pool->stopping, true);
         gate_announce(&pool->gate, true);
         for (int i = 0; i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
         gate_destroy(&pool->gate);
     }
-    lib_page_free((void *)(uintptr_t)pool->alive);
+    lib_process_forget(&pool->process);
     dlc_allocator allocator = pool->allocator;
     lib_release(&allocator, pool, pool->size, CACHE_LINE);
 }
@@ -444,7 +431,8 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
     const run_request request = {.phases = phases, .phase = phase, .body = body, .user = user, .cancel = cancel};
     int most = pool ? pool->threads : parallel_for ? HOST_PARTICIPANTS_MAX : 1;
     if (participants > most) participants = most;
-    if (participants > 1 && (inside_run || (pool && is_forked(pool)) || !lib_is_worth_sharing(phases, phase)))
+    if (participants > 1 &&
+        (inside_run || (pool && !lib_process_is_here(&pool->process)) || !lib_is_worth_sharing(phases, phase)))
         participants = 1;
     lib_fp_state state = lib_fp_enter();
     bool complete;

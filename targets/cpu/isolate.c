@@ -40,8 +40,6 @@ typedef struct helper {
     /* Used if there is no handle, or if the host has closed it: start time of the process, in ticks since the system's start; 0:
      * unknown. */
     uint64_t began;
-    /* the process that started it, and waits for its end */
-    pid_t parent;
     channel connection;
     /* a file in memory: its standard error */
     channel errors;
@@ -51,7 +49,7 @@ struct cpu_isolation {
     /* absolute */
     char path[4096];
     /* helpers are children of this process: a forked one starts its own */
-    pid_t owner;
+    lib_process owner;
     lib_mutex mutex;
     int idle_count;
     helper idle[IDLE_HELPERS];
@@ -62,7 +60,7 @@ struct cpu_isolation {
 dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error) {
     struct cpu_isolation *isolation = lib_allocate_zeroed(&device->allocator, sizeof *isolation, 16);
     if (!isolation) return lib_fail(error, DLC_OUT_OF_MEMORY, "isolate_compiler: out of memory");
-    isolation->owner = getpid();
+    isolation->owner = lib_process_here();
     lib_mutex_init(&isolation->mutex);
     device->isolation = isolation;
     LIB_TRY(cpu_find_helper(path, isolation->path, sizeof isolation->path, error));
@@ -156,7 +154,7 @@ static int wait_for_end(const helper *h, bool patient, int *status) {
 static void end_helper(helper *h) {
     int status;
     close_channel(&h->connection);
-    if (h->process && h->parent == getpid()) {
+    if (h->process) {
         kill_process(h);
         wait_for_end(h, true, &status);
     }
@@ -169,7 +167,11 @@ static void end_helper(helper *h) {
 void cpu_isolation_close(target_device *device) {
     struct cpu_isolation *isolation = device->isolation;
     if (!isolation) return;
-    for (int i = 0; i < isolation->idle_count; i++) end_helper(&isolation->idle[i]);
+    for (int i = 0; i < isolation->idle_count; i++) {
+        if (!lib_process_is_here(&isolation->owner)) isolation->idle[i].process = 0; /* its parent waits for it */
+        end_helper(&isolation->idle[i]);
+    }
+    lib_process_forget(&isolation->owner);
     lib_mutex_destroy(&isolation->mutex);
     lib_release(&device->allocator, isolation, sizeof *isolation, 16);
     device->isolation = NULL;
@@ -225,7 +227,6 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
         lib_file_leave_standard(&handle);
         h->handle = open_channel(handle);
         h->began = read_beginning(h->process);
-        h->parent = getpid();
         h->connection = open_channel(pair[0]);
         h->errors = open_channel(errors);
         return h->handle.number >= 0 || h->began ? DLC_OK : abandon_helper(h, error);
@@ -383,7 +384,7 @@ static dlc_status greet(exchange *x, lib_error *error) {
 /* Takes an idle helper that still runs, or starts one, into x->helper. */
 static dlc_status take_helper(exchange *x, lib_error *error) {
     struct cpu_isolation *isolation = x->device->isolation;
-    if (isolation->owner == getpid()) {
+    if (lib_process_is_here(&isolation->owner)) {
         for (;;) {
             bool any = false;
             lib_mutex_lock(&isolation->mutex);
@@ -404,7 +405,7 @@ static dlc_status take_helper(exchange *x, lib_error *error) {
 
 static void give_helper(exchange *x) {
     struct cpu_isolation *isolation = x->device->isolation;
-    bool keep = isolation->owner == getpid(); /* otherwise the mutex may be held for ever */
+    bool keep = lib_process_is_here(&isolation->owner); /* otherwise the mutex may be held for ever */
     if (keep) {
         lib_mutex_lock(&isolation->mutex);
         keep = isolation->idle_count < IDLE_HELPERS;

@@ -45,7 +45,7 @@ typedef struct excess {
 struct cpu_orc {
     dlc_allocator allocator;
     /* the state of a session is unknown in a forked child */
-    pid_t owner;
+    lib_process process;
     LLVMOrcLLJITRef jit;
     LLVMOrcExecutionSessionRef session;
     /* Guards the members below. */
@@ -174,6 +174,7 @@ static void dispose_session(struct cpu_orc *orc) {
         dispose_linker(l);
     }
     lib_mutex_destroy(&orc->lock);
+    lib_process_forget(&orc->process);
     dlc_allocator allocator = orc->allocator;
     lib_release(&allocator, orc, sizeof *orc, _Alignof(struct cpu_orc));
 }
@@ -188,7 +189,7 @@ static dlc_status create_session(const target_device *device, struct cpu_orc **r
         return lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for the linker");
     }
     orc->allocator = device->allocator;
-    orc->owner = getpid();
+    orc->process = lib_process_here();
     lib_mutex_init(&orc->lock);
     LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
@@ -210,12 +211,11 @@ static dlc_status create_session(const target_device *device, struct cpu_orc **r
  * session. */
 static dlc_status find_session(target_device *device, struct cpu_orc **result, lib_error *error) {
     struct cpu_orc *there = atomic_load_explicit(&device->orc, memory_order_acquire);
-    pid_t here = getpid();
     *result = there;
-    if (there && there->owner == here) return DLC_OK;
+    if (there && lib_process_is_here(&there->process)) return DLC_OK;
     LIB_TRY(create_session(device, result, error));
     while (!atomic_compare_exchange_strong(&device->orc, &there, *result)) {
-        if (there->owner != here) continue;
+        if (!lib_process_is_here(&there->process)) continue;
         dispose_session(*result);
         *result = there;
         break;
@@ -225,7 +225,7 @@ static dlc_status find_session(target_device *device, struct cpu_orc **result, l
 
 void cpu_orc_close(target_device *device) {
     struct cpu_orc *orc = atomic_load(&device->orc);
-    if (orc && orc->owner == getpid()) dispose_session(orc);
+    if (orc && lib_process_is_here(&orc->process)) dispose_session(orc);
 }
 
 /* ---- linkers */

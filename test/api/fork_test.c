@@ -2,6 +2,7 @@
  * hangs, and the parent goes on. */
 #include "support.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -420,10 +421,49 @@ static void test_generations(void **state) {
     end(&f);
 }
 
+/* The parent and the child are both process 1, each in a PID namespace of its own. */
+static int fork_as_one(void) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    family f;
+    if (getpid() != 1) return 60;
+    options.background_compile = true;
+    begin(&f, "interp", &options);
+    if (unshare(CLONE_NEWPID) != 0) return 61;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (getpid() != 1 || use(f.context, 3) != DLC_OK) _exit(62);
+        dlc_call_destroy(f.call);
+        dlc_graph_destroy(f.graph);
+        dlc_program_destroy(f.program);
+        dlc_context_destroy(f.context); /* the background thread is the parent's */
+        _exit(0);
+    }
+    int status = -1;
+    for (int i = 0; i < 100 * SECONDS && waitpid(child, &status, WNOHANG) == 0; i++) usleep(10000);
+    end(&f);
+    return status ? 63 : 0; /* process 1's end ends all of its namespace */
+}
+
+static void test_same_number(void **state) {
+    (void)state;
+    SKIP_FORKS();
+    fflush(NULL);
+    pid_t user = fork(), child = 0;
+    int status;
+    if (user == 0) {
+        if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(77);
+        if ((child = fork()) == 0) _exit(fork_as_one());
+        _exit(waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 64);
+    }
+    assert_int_equal(waitpid(user, &status, 0), user);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip(); /* the system allows no namespaces */
+    assert_int_equal(status, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_in_callback),  cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_amid_calls), cmocka_unit_test(test_amid_results),
+        cmocka_unit_test(test_amid_calls), cmocka_unit_test(test_amid_results), cmocka_unit_test(test_same_number),
     };
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }
