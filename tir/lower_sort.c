@@ -1,6 +1,7 @@
 /* A sort as loops: keys and values move between two halves of the scratch, one digit of the keys after the other, the least significant
  * first (Knuth, TAOCP 3, 5.2.5: distribution by counting): stable, and no step compares keys. Digits that are
- * equal in all keys are skipped. */
+ * equal in all keys are skipped. Clearing and summing the counters of digits takes longer than short lines: where the length is known at run
+ * time only, a short line is sorted by comparison counting instead (ibid., 5.2), n^2 comparisons, also stable. */
 #include "tir/lower.h"
 
 enum { WIDEST = 11, BLOCK = 16 };
@@ -33,6 +34,14 @@ static int digit_width(tir_lowering *l, tir_expr n, int bits) {
         width = w;
     }
     return width;
+}
+
+/* The longest line whose n^2 comparisons take no more time than the counters: a comparison costs some two counters. */
+static int64_t longest_compared(const sorting *q) {
+    const int64_t counters = (int64_t)q->passes << q->width;
+    int64_t n = 0;
+    while (2 * (n + 1) * (n + 1) <= counters) n++;
+    return n;
 }
 
 static uint32_t scratch(sorting *q, const char *what, tir_dtype dtype, tir_scope scope, int rank,
@@ -186,6 +195,53 @@ static void move_elements(sorting *q, int pass) {
     store(q, q->current, 1, &zero, tir_cast(pool, DLC_I32, other));
 }
 
+static void distribute(sorting *q) {
+    tir_pool *pool = q->l->pool;
+    count_digits(q);
+    for (int pass = 0; pass < q->passes; pass++) {
+        tir_stmt *some = tir_lower_append(q->l, TIR_IF); /* an empty line has no first key */
+        tir_stmt **after = q->l->cursor;
+        some->if_.condition = tir_lt(pool, tir_index(pool, 0), q->n);
+        q->l->cursor = &some->if_.body;
+        move_elements(q, pass);
+        q->l->cursor = after;
+    }
+}
+
+/* The key as a signed number of the same order. */
+static tir_expr comparable(sorting *q, tir_expr key) {
+    if (q->stage->bits != 8 * (int)lib_dtype_size((dlc_dtype)q->key)) return key;
+    return tir_binary(q->l->pool, TIR_XOR, key, tir_lowest(q->l->pool, q->key));
+}
+
+/* The position of an element is the number of elements that precede it. */
+static void compare_all(sorting *q) {
+    tir_pool *pool = q->l->pool;
+    tir_expr zero = tir_index(pool, 0), one = tir_index(pool, 1), i, j;
+    tir_stmt **after = open_loop(q, "i", zero, q->n, TIR_SERIAL, &i);
+    tir_expr own = let(q, "own", comparable(q, load(q, q->keys, 2, (tir_expr[]){zero, i})));
+    store(q, q->total, 1, &zero, tir_int(pool, q->value, 0));
+    tir_stmt **element = open_loop(q, "j", zero, q->n, TIR_SERIAL, &j);
+    tir_expr other = let(q, "other", comparable(q, load(q, q->keys, 2, (tir_expr[]){zero, j})));
+    tir_expr before = tir_select(pool, tir_lt(pool, j, i), tir_le(pool, other, own), tir_lt(pool, other, own));
+    tir_expr more = tir_select(pool, before, tir_int(pool, q->value, 1), tir_int(pool, q->value, 0));
+    store(q, q->total, 1, &zero, tir_add(pool, load(q, q->total, 1, &zero), more));
+    q->l->cursor = element;
+    tir_expr place = tir_cast(pool, TIR_INDEX, load(q, q->total, 1, &zero));
+    store(q, q->values, 2, (tir_expr[]){one, place}, load(q, q->values, 2, (tir_expr[]){zero, i}));
+    q->l->cursor = after;
+    store(q, q->current, 1, &zero, tir_int(pool, DLC_I32, 1));
+}
+
+static void when(sorting *q, tir_expr condition, void (*body)(sorting *q)) {
+    tir_stmt *branch = tir_lower_append(q->l, TIR_IF);
+    tir_stmt **after = q->l->cursor;
+    branch->if_.condition = condition;
+    q->l->cursor = &branch->if_.body;
+    body(q);
+    q->l->cursor = after;
+}
+
 void tir_lower_sort(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_pool *pool = l->pool;
@@ -204,14 +260,13 @@ void tir_lower_sort(tir_lowering *l, int s) {
     q.total = scratch(&q, "total", q.value, TIR_SCOPE_REG, 1, &one);
     each(&q, q.n, take_element);
     store(&q, q.current, 1, &zero, tir_int(pool, DLC_I32, 0));
-    count_digits(&q);
-    for (int pass = 0; pass < q.passes; pass++) {
-        tir_stmt *some = tir_lower_append(l, TIR_IF); /* an empty line has no first key */
-        tir_stmt **after = l->cursor;
-        some->if_.condition = tir_lt(pool, zero, q.n);
-        l->cursor = &some->if_.body;
-        move_elements(&q, pass);
-        l->cursor = after;
+    int64_t length;
+    if (tir_is_const(pool, q.n, &length)) {
+        distribute(&q);
+    } else {
+        tir_expr most = tir_index(pool, longest_compared(&q));
+        when(&q, tir_le(pool, q.n, most), compare_all);
+        when(&q, tir_lt(pool, most, q.n), distribute);
     }
     each(&q, stage->axis[stage->space - 1].extent, give_element);
 }

@@ -562,7 +562,7 @@ static void test_varying_steps(void **state) {
 
 /* Kernels for lines of any length, from none to many runs: places ascend, of equals the first comes first. */
 static void test_varying_sort(void **state) {
-    static const int64_t lengths[] = {0, 1, 2, 7, 33, 1000, 1024, 1025, 3001, 5000};
+    static const int64_t lengths[] = {0, 1, 2, 7, 33, 55, 56, 1000, 1024, 1025, 3001, 5000};
     enum { LINES = 2, MOST = LINES * 5000 };
     static float in[MOST], out[MOST];
     static int64_t places[MOST];
