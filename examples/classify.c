@@ -107,6 +107,7 @@ int main(int argc, char **argv) {
     const bool numbers = argc > 1 && strcmp(argv[1], "--numbers") == 0;
     const char *path = argc > 1 + numbers ? argv[1 + numbers] : "digits.onnx";
     const char *folder = argc > 2 + numbers ? argv[2 + numbers] : "examples/data";
+    if (path[0] == '-') return fprintf(stderr, "usage: classify [--numbers] [MODEL.onnx [FOLDER]]\n"), 1;
     dlc_context *context = NULL;
     dlc_onnx_runner *runner = NULL;
     digits *d = digits_load(folder);

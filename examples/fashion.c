@@ -11,6 +11,7 @@
 #include "digits/network.h"
 #include "training.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <zlib.h>
@@ -46,9 +47,10 @@ static uint8_t *read_idx(const char *folder, const char *name, int dimensions, i
     const int length = 4 + 4 * dimensions;
     bool good = file && gzread(file, head, (unsigned)length) == length && head[2] == 8 && head[3] == dimensions;
     *count = good ? head[5] << 16 | head[6] << 8 | head[7] : 0;
-    uint8_t *all = allocate((size_t)*count + 1, each);
-    const int bytes = *count * (int)each;
-    good = good && gzread(file, all, (unsigned)bytes) == bytes;
+    const size_t bytes = (size_t)*count * each;
+    good = good && bytes <= INT_MAX;
+    uint8_t *all = allocate(good ? bytes + 1 : 1, 1);
+    good = good && gzread(file, all, (unsigned)bytes) == (int)bytes;
     if (file) gzclose(file);
     if (good) return all;
     fprintf(stderr, "fashion: %s: not found, or not Fashion-MNIST\n", path);
@@ -61,9 +63,12 @@ static pictures read_pictures(const char *folder, const char *images, const char
     p.pixels = read_idx(folder, images, 3, &p.count, 28 * 28);
     uint8_t *label = read_idx(folder, labels, 1, &count, 1);
     p.label = allocate((size_t)p.count, sizeof *p.label);
-    for (int i = 0; i < p.count && i < count; i++) p.label[i] = label[i];
+    bool good = count == p.count;
+    for (int i = 0; good && i < count; i++) good = (p.label[i] = label[i]) < CLASSES;
     free(label);
-    return p;
+    if (good) return p;
+    fprintf(stderr, "fashion: %s/%s: not one of %d classes for each picture\n", folder, labels, CLASSES);
+    exit(1);
 }
 
 static pictures digits_from(const digits *d, int first, int count) {
@@ -299,6 +304,8 @@ static double train(model *m, int epochs) {
 int main(int count, char **words) {
     const bool student = count > 1 && strcmp(words[1], "--student") == 0;
     const int epochs = count > 2 + student ? atoi(words[2 + student]) : 8;
+    if (epochs < 1 || epochs > 1000)
+        return fprintf(stderr, "usage: fashion [--student] [FOLDER [EPOCHS]]     EPOCHS: 1 to 1000\n"), 1;
     const int students_epochs = 2 * epochs;
     model teacher = {"network", WIDTH, false, NULL, NULL},
           alone = {"student, by labels alone", STUDENT_WIDTH, true, NULL, NULL},

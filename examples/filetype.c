@@ -48,7 +48,8 @@ static bool read_config(config *c, const char *path) {
     c->padding = setting(c, "\"padding_token\""), c->least = setting(c, "\"min_file_size_for_dl\"");
     const bool ends = setting(c, "\"end_size\"") == c->size && setting(c, "\"mid_size\"") == 0;
     split_classes(c);
-    if (ends && c->size > 0 && c->size <= c->block && c->block <= BLOCK && c->classes > 0) return true;
+    const bool lengths = c->least > 0 && c->least <= c->size && c->size <= c->block && c->block <= BLOCK;
+    if (ends && lengths && c->classes > 0) return true;
     fprintf(stderr, "filetype: %s: not the settings of a network that reads the ends of files\n", path);
     return false;
 }

@@ -21,7 +21,8 @@ static dlc_status write_weights(dlc_context *context, const char *path) {
 }
 
 static dlc_status list_tensors(dlc_file *file) {
-    printf("note: %s\n", dlc_file_note(file, "format"));
+    const char *note = dlc_file_note(file, "format");
+    printf("note: %s\n", note ? note : "none");
     for (int i = 0; i < dlc_file_count(file); i++) {
         DLManagedTensorVersioned *tensor;
         dlc_status status = dlc_file_tensor(file, dlc_file_name(file, i), &tensor);
@@ -65,7 +66,10 @@ int main(int count, char **words) {
     if (status == DLC_OK) status = dlc_run(program, NULL, (const DLTensor *[]){&x}, 1, &y, 1);
     if (status == DLC_OK) {
         const float *r = y.managed->dl_tensor.data;
-        printf("y = %g %g, %g %g\n", (double)r[0], (double)r[1], (double)r[2], (double)r[3]);
+        const int64_t columns = y.managed->dl_tensor.shape[1]; /* those of layer.weight */
+        printf("y =");
+        for (int64_t i = 0; i < 2 * columns; i++) printf("%s %g", i > 0 && i % columns == 0 ? "," : "", (double)r[i]);
+        printf("\n");
         y.managed->deleter(y.managed);
     } else {
         fprintf(stderr, "%s\n", dlc_error_message(context));

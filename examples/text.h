@@ -3,7 +3,7 @@
  *   PROGRAM [FILE [STEPS [CHECKPOINT]]]      a plain text; default: the GPL of this system, 400 steps
  *
  * The last tenth of the text is not trained on. With CHECKPOINT, a .safetensors file, the training goes on where the file left it, and the file is
- * written at the end. Seeds are fixed: each run prints the same losses. */
+ * written at the end; if there is none, also before the first step, so that a place that cannot be written is told at once. Seeds are fixed: each run prints the same losses. */
 #ifndef EXAMPLES_TEXT_H
 #define EXAMPLES_TEXT_H
 
@@ -156,10 +156,8 @@ static inline int train_on_text(int count, char **words, dlc_training_function *
     open_context();
     check(dlc_trainer_create(context, build, &t, &options, &trainer), "trainer");
     FILE *earlier = checkpoint ? fopen(checkpoint, "rb") : NULL;
-    if (earlier) {
-        fclose(earlier);
-        check(dlc_trainer_load(trainer, checkpoint), "checkpoint");
-    }
+    if (earlier) fclose(earlier);
+    if (checkpoint) check((earlier ? dlc_trainer_load : dlc_trainer_save)(trainer, checkpoint), "checkpoint");
     train(trainer, &t, steps, follow);
     write_text(trainer, &t);
     if (checkpoint) check(dlc_trainer_save(trainer, checkpoint), "checkpoint");

@@ -96,7 +96,9 @@ static bool read_recording(recording *r, const char *path) {
     const long size = good && (r->rate == 8000 || r->rate == 16000) ? find_chunk(file, "data") : -1;
     good = size > 0 && take_samples(r, file, size);
     if (file) fclose(file);
-    if (!good) fprintf(stderr, "vad: %s: not a .wav of 16 bits, one channel, 8000 or 16000 samples a second\n", path);
+    if (!good)
+        fprintf(stderr, "vad: %s: not found, or not a .wav of 16 bits, one channel, 8000 or 16000 samples a second\n",
+                path);
     return good;
 }
 

@@ -87,11 +87,15 @@ static int report(const digits *d, const int64_t *predicted) {
 static int print_graph(dlc_context *context, digits *d) {
     char *text = NULL;
     dlc_graph *graph = digits_graph(context, d);
-    if (dlc_graph_print(graph, &text) == DLC_OK) fputs(text, stdout);
-    bool good = text != NULL;
+    dlc_status status = dlc_graph_status(graph); /* a graph with a mistake is printed up to it */
+    if (status == DLC_OK) status = dlc_graph_print(graph, &text);
+    if (status == DLC_OK)
+        fputs(text, stdout);
+    else
+        fprintf(stderr, "%s\n", dlc_error_message(context));
     dlc_text_free(context, text);
     dlc_graph_destroy(graph);
-    return !good;
+    return status != DLC_OK;
 }
 
 int main(int argc, char **argv) {

@@ -12,12 +12,17 @@ static bool read_rows(digits *d, const char *folder) {
     FILE *file = fopen(path, "r");
     bool good = file != NULL;
     for (int row = 0; good && row < DIGITS_ROWS; row++) {
-        for (int i = 0; i < DIGITS_PIXELS; i++) good = good && fscanf(file, "%f,", &d->pixels[row][i]) == 1;
-        good = good && fscanf(file, "%d", &d->label[row]) == 1;
+        for (int i = 0; i < DIGITS_PIXELS; i++) {
+            float *pixel = &d->pixels[row][i];
+            good = good && fscanf(file, "%f,", pixel) == 1 && *pixel >= 0 && *pixel <= 16;
+        }
+        int *label = &d->label[row];
+        good = good && fscanf(file, "%d", label) == 1 && *label >= 0 && *label < DIGITS_CLASSES;
     }
     if (file) fclose(file);
     if (!good)
-        fprintf(stderr, "%s: not found, or not %d rows of %d pixels and a label\n", path, DIGITS_ROWS, DIGITS_PIXELS);
+        fprintf(stderr, "%s: not found, or not %d rows of %d pixels (0 to 16) and a label (0 to 9)\n", path,
+                DIGITS_ROWS, DIGITS_PIXELS);
     return good;
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PORTS = 256, PROMPT = 8 };
+enum { PORTS = 256, PROMPT = 8, MOST_TOKENS = 1 << 20 };
 
 static int fail(const dlc_context *context) {
     fprintf(stderr, "%s\n", dlc_error_message(context));
@@ -58,6 +58,7 @@ static dlc_status open_model(session *s, const char *path, int threads) {
     dlc_status status = dlc_context_create(&options, &s->context);
     if (status == DLC_OK) status = dlc_onnx_open(s->context, path, NULL, &s->model);
     if (status == DLC_OK) status = dlc_onnx_runner_create(s->model, &how, &s->runner);
+    if (status != DLC_OK) return status;
     s->input_count = dlc_onnx_port_count(s->model, DLC_ONNX_INPUT);
     s->output_count = dlc_onnx_port_count(s->model, DLC_ONNX_OUTPUT);
     s->ids = port_named(s->model, DLC_ONNX_INPUT, "input_ids");
@@ -72,7 +73,8 @@ static int64_t greatest(const float *numbers, int64_t count) {
     return best;
 }
 
-/* *next: the most probable token after the given ones. Inputs that are not given are the runner's states. */
+/* *next: the most probable token after the given ones; -1: the model's logits are no f32 [1, count, vocabulary]. Inputs that are not given are
+ * the runner's states. */
 static dlc_status next_token(session *s, const int64_t *tokens, int64_t count, int64_t *next) {
     const DLTensor ids = {.data = (void *)(uintptr_t)tokens,
                           .device = {kDLCPU, 0},
@@ -84,10 +86,13 @@ static dlc_status next_token(session *s, const int64_t *tokens, int64_t count, i
     inputs[s->ids] = &ids;
     dlc_status status = dlc_onnx_run(s->runner, NULL, inputs, s->input_count, outputs, s->output_count);
     if (status != DLC_OK) return status;
-    DLManagedTensorVersioned *logits = outputs[s->logits].managed;
-    const int64_t vocabulary = logits->dl_tensor.shape[2];
-    *next = greatest((const float *)logits->dl_tensor.data + (count - 1) * vocabulary, vocabulary);
-    logits->deleter(logits);
+    const DLTensor *logits = &outputs[s->logits].managed->dl_tensor;
+    const bool good = logits->dtype.code == kDLFloat && logits->dtype.bits == 32 && logits->ndim == 3 &&
+                      logits->shape[0] == 1 && logits->shape[1] == count && logits->shape[2] > 0;
+    const int64_t vocabulary = good ? logits->shape[2] : 0;
+    *next = good ? greatest((const float *)logits->data + (count - 1) * vocabulary, vocabulary) : -1;
+    for (int i = 0; i < s->output_count; i++)
+        if (outputs[i].managed) outputs[i].managed->deleter(outputs[i].managed);
     return DLC_OK;
 }
 
@@ -103,14 +108,15 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Kernels are compiled for the prompt and for the first single tokens, and then for no other length. */
-static dlc_status decode(session *s, int64_t *tokens, int64_t count) {
+/* Kernels are compiled for the prompt and for the first single tokens, and then for no other length. Returns the program's exit status. */
+static int decode(session *s, int64_t *tokens, int64_t count) {
     enum { WARM = PROMPT + 8 };
     uint64_t builds = 0;
     double start = seconds(), first = 0, warm = 0;
     for (int64_t done = 0, at = PROMPT; at < count; done = at++) {
         dlc_status status = next_token(s, tokens + done, at - done, &tokens[at]);
-        if (status != DLC_OK) return status;
+        if (status != DLC_OK) return fail(s->context);
+        if (tokens[at] < 0) return fprintf(stderr, "logits are no f32 [1, tokens, vocabulary]\n"), 1;
         if (at == PROMPT) first = seconds() - start;
         if (at == WARM) builds = statistics(s).kernel_builds, warm = seconds();
     }
@@ -122,21 +128,30 @@ static dlc_status decode(session *s, int64_t *tokens, int64_t count) {
     if (count > WARM + 1)
         printf("after the 8th: %.1f tokens/s, %llu kernels built\n", (double)(count - WARM - 1) / (end - warm),
                (unsigned long long)(statistics(s).kernel_builds - builds));
-    return DLC_OK;
+    return 0;
 }
 
 int main(int argc, char **argv) {
-    if (argc > 2 && strcmp(argv[1], "--make") == 0) return make_model(argv[2], argc > 3 ? argv[3] : "small");
-    if (argc < 2) return fprintf(stderr, "usage: generate MODEL.onnx [TOKENS [THREADS]]\n"), 2;
+    const bool make = argc > 2 && strcmp(argv[1], "--make") == 0;
+    const char *size = make && argc > 3 ? argv[3] : "small";
+    const int64_t wanted = argc > 2 && !make ? atoll(argv[2]) : 384;
+    const bool known = strcmp(size, "small") == 0 || strcmp(size, "gpt2") == 0;
+    if (argc < 2 || (argv[1][0] == '-' && !make) || !known || wanted < 1 || wanted > MOST_TOKENS)
+        return fprintf(stderr,
+                       "usage: generate MODEL.onnx [TOKENS [THREADS]]     TOKENS: 1 to %d\n"
+                       "       generate --make MODEL.onnx [small|gpt2]\n",
+                       MOST_TOKENS),
+               2;
+    if (make) return make_model(argv[2], size);
     session s = {0};
-    const int64_t count = PROMPT + (argc > 2 ? atoll(argv[2]) : 384);
+    const int64_t count = PROMPT + wanted;
     int64_t *tokens = calloc((size_t)count, sizeof *tokens);
-    for (int i = 0; tokens && i < PROMPT && i < count; i++) tokens[i] = 10 + i;
-    dlc_status status = tokens ? open_model(&s, argv[1], argc > 3 ? atoi(argv[3]) : 0) : DLC_OUT_OF_MEMORY;
+    for (int i = 0; tokens && i < PROMPT; i++) tokens[i] = 10 + i;
+    if (!tokens) return fprintf(stderr, "no memory\n"), 1;
+    const dlc_status status = open_model(&s, argv[1], argc > 3 ? atoi(argv[3]) : 0);
     const bool fits = s.ids >= 0 && s.logits >= 0 && s.input_count <= PORTS && s.output_count <= PORTS;
     if (status == DLC_OK && !fits) fprintf(stderr, "%s: no input_ids or no logits\n", argv[1]);
-    if (status == DLC_OK && fits) status = decode(&s, tokens, count);
-    const int result = status != DLC_OK ? fail(s.context) : !fits;
+    const int result = status != DLC_OK ? fail(s.context) : !fits || decode(&s, tokens, count) != 0;
     dlc_onnx_runner_destroy(s.runner), dlc_onnx_destroy(s.model), dlc_context_destroy(s.context);
     free(tokens);
     return result;

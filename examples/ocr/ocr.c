@@ -14,6 +14,7 @@
 enum {
     LINES = 256,
     SIDE = 736 /* least side of the detector's image */,
+    MOST_PIXELS = 1 << 26 /* of the detector's image */,
     TALL = 48,
     TURN_WIDTH = 192,
     READ_WIDTH = 320,
@@ -86,6 +87,8 @@ static int find_lines(network *detector, const image *page, int turns, line *lin
     static box boxes[LINES];
     const int least = page->width < page->height ? page->width : page->height;
     const float scale = least < SIDE ? (float)SIDE / (float)least : 1;
+    if ((double)page->height * (double)page->width * (double)scale * (double)scale > MOST_PIXELS)
+        return fprintf(stderr, "ocr: the page is too large, or too narrow\n"), -1;
     const int height = 32 * (int)lroundf((float)page->height * scale / 32);
     const int width = 32 * (int)lroundf((float)page->width * scale / 32);
     float *planes = malloc((size_t)height * (size_t)width * 3 * sizeof *planes);

@@ -68,6 +68,42 @@ report 'train_lstm' $?
     grep -q '^of 450 held out the student, taught, names 9[0-9.]* %; alone 9[0-9.]* %$' "$work/fashion" &&
     grep -q '^of 450 held out the network names 9[0-9.]* %$' "$work/fashion"
 report 'fashion on the digits' $?
+
+# PATTERN EXAMPLE ARGUMENT...: it ends with 1 or 2, and says why.
+stops() {
+    pattern=$1 example=$2
+    shift 2
+    "$bin/$example" "$@" >/dev/null 2>"$work/said"
+    status=$?
+    { [ $status = 1 ] || [ $status = 2 ]; } && grep -q -e "$pattern" "$work/said"
+    report "$example stops: $pattern" $?
+}
+mkdir "$work/bright" "$work/foreign" "$work/clothes"
+sed '1s/^[0-9]*/99999999/' examples/data/digits.csv >"$work/bright/digits.csv"
+cp examples/data/digits_weights.safetensors "$work/bright"
+stops 'not 1797 rows of 64 pixels (0 to 16)' digits "$work/bright"
+cp examples/data/digits.csv "$work/foreign"
+cp "$work/two.safetensors" "$work/foreign/digits_weights.safetensors"
+stops 'no tensor "conv1.weight"' digits --graph "$work/foreign"
+stops 'EPOCHS: 1 to 1000' fashion examples/data 0
+for set in train t10k; do # one picture, of class 200
+    { printf '\0\0\010\003\0\0\0\001\0\0\0\034\0\0\0\034'; head -c 784 /dev/zero; } >"$work/clothes/$set-images-idx3-ubyte.gz"
+    printf '\0\0\010\001\0\0\0\001\310' >"$work/clothes/$set-labels-idx1-ubyte.gz"
+done
+stops 'train-labels-idx1-ubyte.gz: not one of 10 classes' fashion "$work/clothes" 1
+stops 'cannot create' train_text README.md 1000000 "$work/nowhere/state.safetensors"
+header='{"layer.weight":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},"layer.bias":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}}'
+{ printf "\\$(printf %o ${#header})\0\0\0\0\0\0\0%s" "$header"; head -c 16 /dev/zero; } >"$work/column.safetensors"
+prints safetensors 'note: none
+y = 0, 0' "$work/column.safetensors"
+if [ -e "$work/decoder.onnx" ]; then
+    stops 'usage: generate MODEL.onnx' generate "$work/decoder.onnx" -20
+    stops 'usage: classify' classify --help
+    # logits = ReduceSum(input_ids), of rank 0
+    printf '\010\010:e\012/\012\011input_ids\022\006logits"\011ReduceSum*\017\012\010keepdims\030\000\240\001\002\022\001gZ\035\012\011input_ids\022\020\012\016\010\007\022\012\012\003\022\001b\012\003\022\001nb\020\012\006logits\022\006\012\004\010\007\022\000B\004\012\000\020\021' >"$work/sum.onnx"
+    stops 'logits are no f32 \[1, tokens, vocabulary\]' generate "$work/sum.onnx"
+fi
+
 "$bin/digits" --graph examples/data >"$work/digits.txt"
 report 'digits --graph' $?
 

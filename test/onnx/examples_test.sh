@@ -86,9 +86,18 @@ head -c 100 "$expected/digits.csv" >"$work/sound.wav"
 "$bin/vad" "$work/sound.wav" >"$work/shown" 2>&1
 case $? in
 77) skipped=$((skipped + 1)) ;;
-1) grep -q 'sound.wav: not a .wav of 16 bits' "$work/shown"; report 'vad refuses what is no recording' $? ;;
+1) grep -q 'sound.wav: not found, or not a .wav of 16 bits' "$work/shown"; report 'vad refuses what is no recording' $? ;;
 *) report 'vad refuses what is no recording' 1 ;;
 esac
+
+# What a hostile file of settings says stays within the program's arrays.
+mkdir -p "$work/settings/magika/models/standard_v3_3"
+: >"$work/settings/magika/models/standard_v3_3/model.onnx"
+printf '{"beg_size":4,"mid_size":0,"end_size":4,"block_size":4,"padding_token":256,"min_file_size_for_dl":-99999999,"target_labels_space":["a"]}' \
+    >"$work/settings/magika/models/standard_v3_3/config.min.json"
+EXAMPLES_DATA=$work/settings "$bin/filetype" LICENSE >"$work/shown" 2>&1
+[ $? = 1 ] && grep -q 'config.min.json: not the settings of a network' "$work/shown"
+report 'filetype refuses settings' $?
 
 # `make examples-data` says what it would fetch and with which commands, and with NO_INSTALL=1 leaves everything as it is.
 NO_INSTALL=1 examples/data/fetch "$work/fetched" >"$work/shown" 2>&1
