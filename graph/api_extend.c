@@ -277,6 +277,8 @@ typedef struct apply_arguments {
     const char *name;
     int settings;
     const dlc_setting *setting;
+    /* by dlc_apply, which gives the result itself */
+    bool single;
     const graph_op *op;
     graph_api_attribute attribute[sizeof((graph_op *)0)->attribute / sizeof *((graph_op *)0)->attribute];
 } apply_arguments;
@@ -320,6 +322,9 @@ static void find_operator(dlc_graph *handle, void *arguments) {
     }
     if (graph_is_source(op))
         lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_apply: %s has a function of its own", op->name);
+    if (a->single && op->results > 1)
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_apply: %s has %d results: use dlc_apply_all", op->name,
+                  op->results);
     if (a->settings < 0 || (a->settings && !a->setting))
         lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %d settings at NULL, or a count below 0", op->name, a->settings);
     for (int i = 0; i < a->settings; i++) {
@@ -346,29 +351,35 @@ static void find_operator(dlc_graph *handle, void *arguments) {
     }
 }
 
-void dlc_apply_all(dlc_graph *handle, const char *name, int input_count, const dlc_value *inputs, int setting_count,
-                   const dlc_setting *settings, int result_count, dlc_value *results) {
-    apply_arguments a = {.name = name, .settings = setting_count, .setting = settings};
+static void apply(dlc_graph *handle, apply_arguments *a, int input_count, const dlc_value *inputs, int result_count,
+                  dlc_value *results) {
     for (int i = 0; results && i < result_count; i++) results[i] = graph_poison();
     if (!graph_handle_live(handle)) {
         graph_fail_without_graph(NULL, DLC_INVALID_ARGUMENT, "dlc_apply: the graph is NULL or destroyed");
         return;
     }
-    if (graph_handle_work(handle, find_operator, &a) != DLC_OK) return;
-    const graph_api_call call = {.name = a.op->name,
+    if (graph_handle_work(handle, find_operator, a) != DLC_OK) return;
+    const graph_api_call call = {.name = a->op->name,
                                  .graph = handle,
                                  .more = input_count,
                                  .more_input = inputs,
-                                 .attributes = a.attribute,
+                                 .attributes = a->attribute,
                                  .count = result_count,
                                  .results = results};
-    graph_api_emit_row(a.op, &call);
+    graph_api_emit_row(a->op, &call);
+}
+
+void dlc_apply_all(dlc_graph *handle, const char *name, int input_count, const dlc_value *inputs, int setting_count,
+                   const dlc_setting *settings, int result_count, dlc_value *results) {
+    apply_arguments a = {.name = name, .settings = setting_count, .setting = settings};
+    apply(handle, &a, input_count, inputs, result_count, results);
 }
 
 dlc_value dlc_apply(dlc_graph *handle, const char *name, int input_count, const dlc_value *inputs, int setting_count,
                     const dlc_setting *settings) {
-    dlc_value result = graph_poison();
-    dlc_apply_all(handle, name, input_count, inputs, setting_count, settings, 1, &result);
+    apply_arguments a = {.name = name, .settings = setting_count, .setting = settings, .single = true};
+    dlc_value result;
+    apply(handle, &a, input_count, inputs, 1, &result);
     return result;
 }
 

@@ -295,6 +295,11 @@ void graph_print(lib_text *text, const graph *g);
  * "...", which does not parse. True: there was such a constant. */
 bool graph_print_elided(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
+/* For messages about the range of a symbol: "", or ", a multiple of 8". */
+typedef struct graph_multiple {
+    char text[48];
+} graph_multiple;
+graph_multiple graph_multiple_text(int64_t multiple);
 void graph_describe_shape(lib_text *text, const graph *g,
                           const graph_shape *shape);                  /* for messages: long dimensions are shortened */
 void graph_print_node(lib_text *text, const graph *g, uint32_t node); /* one line, no newline */

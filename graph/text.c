@@ -21,6 +21,7 @@
 #include "graph/sweep.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { NUMBERS_MAX = 16 }; /* constants of at most this many elements are printed as numbers */
 
@@ -86,6 +87,12 @@ static void print_shape(lib_text *text, const graph *g, const graph_shape *shape
 
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape) {
     print_shape(text, g, shape, true);
+}
+
+graph_multiple graph_multiple_text(int64_t multiple) {
+    graph_multiple m = {""};
+    if (multiple > 1) snprintf(m.text, sizeof m.text, ", a multiple of %lld", (long long)multiple);
+    return m;
 }
 
 void graph_describe_shape(lib_text *text, const graph *g, const graph_shape *shape) {

@@ -22,9 +22,9 @@ static void carry_symbol(graph_walk *walk, const graph_symbol *symbol, int64_t v
     graph *to = walk->to;
     if (value != INT64_MIN) {
         if (value < variable->low || value > variable->high || value % variable->multiple != 0)
-            lib_raise(to->arena->scope, DLC_INVALID_ARGUMENT,
-                      "dimension %s is %lld: expected %lld to %lld, a multiple of %lld", symbol->name, (long long)value,
-                      (long long)variable->low, (long long)variable->high, (long long)variable->multiple);
+            lib_raise(to->arena->scope, DLC_INVALID_ARGUMENT, "dimension %s is %lld: expected %lld to %lld%s",
+                      symbol->name, (long long)value, (long long)variable->low, (long long)variable->high,
+                      graph_multiple_text(variable->multiple).text);
         walk->variables[id] = tir_index(to->pool, value);
         return;
     }

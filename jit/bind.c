@@ -50,10 +50,9 @@ static void bind_symbol(lib_scope *scope, const graph *g, uint32_t s, const char
                   "input %s: dimension %d is %lld, but symbol %s is already bound to %lld by an earlier dimension",
                   input, dimension, (long long)size, symbol->name, (long long)*value);
     if (size < promised->low || size > promised->high || size % promised->multiple)
-        lib_raise(scope, DLC_INVALID_ARGUMENT,
-                  "input %s: dimension %d is %lld; symbol %s is between %lld and %lld, a multiple of %lld", input,
-                  dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
-                  (long long)promised->multiple);
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld; symbol %s is between %lld and %lld%s",
+                  input, dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
+                  graph_multiple_text(promised->multiple).text);
     *value = size;
 }
 

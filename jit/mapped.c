@@ -31,9 +31,9 @@ void jit_mapped_open(jit_mapped *file, lib_arena *arena, const char *path, bool 
     struct stat about;
     /* Only regular files: a pipe may never get a writer, and a device may never end. */
     if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
-        lib_raise(arena->scope, DLC_NOT_FOUND, "cannot open %s: it is no regular file", path);
+        lib_raise(arena->scope, DLC_NOT_FOUND, "cannot be opened: it is no regular file");
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) lib_raise(arena->scope, DLC_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    if (descriptor < 0) lib_raise(arena->scope, DLC_NOT_FOUND, "cannot be opened: %s", strerror(errno));
     map_or_read(file, arena, descriptor, path, read);
 }
 

@@ -11,7 +11,8 @@ typedef struct jit_mapped {
     void *mapping;
 } jit_mapped;
 
-/* Maps a regular file; with `read`, or if it cannot be mapped, reads it into the arena. Raises DLC_NOT_FOUND with path and reason. */
+/* Maps a regular file; with `read`, or if it cannot be mapped, reads it into the arena. Raises DLC_NOT_FOUND with the reason; callers
+ * put the path before it. */
 void jit_mapped_open(jit_mapped *file, lib_arena *arena, const char *path, bool read);
 /* The same for a file beneath `folder`, by a relative path: no component of the path may be a symbolic link or "..", so that a path that
  * comes from an untrusted file cannot lead out of the folder. The folder's own path may have links. */

@@ -3,6 +3,7 @@
 #include "jit/train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- what is known of the state ------------------------------------------------------------------------------------------------- */
@@ -147,6 +148,15 @@ bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int
     return same && lib_tensor_is_addressable(tensor) && (tensor->data || !lib_tensor_bytes(tensor));
 }
 
+train_wanted jit_train_wanted(dlc_dtype dtype, int rank, const int64_t *shape) {
+    train_wanted w;
+    int at = snprintf(w.text, sizeof w.text, "%s[", dlc_dtype_name(dtype));
+    for (int d = 0; d < rank; d++)
+        at += snprintf(w.text + at, sizeof w.text - (size_t)at, "%s%lld", d ? ", " : "", (long long)shape[d]);
+    snprintf(w.text + at, sizeof w.text - (size_t)at, "] in host memory, with data and strides of whole bytes");
+    return w;
+}
+
 static void check_initial(dlc_trainer *trainer, const state_request *r, const dlc_parameter_options *options) {
     const bool is_float = lib_dtype_is_float(r->dtype);
     const DLTensor *tensor = options->tensor;
@@ -165,11 +175,8 @@ static void check_initial(dlc_trainer *trainer, const state_request *r, const dl
                   r->name);
     const bool same = !tensor || jit_train_fits(tensor, r->dtype, r->rank, r->shape);
     if (!same)
-        lib_raise(
-            trainer->arena.scope, DLC_INVALID_ARGUMENT,
-            "%s: %s: options.tensor has another type or shape, no data, or strides of elements below a byte, or is "
-            "not in host memory",
-            r->call, r->name);
+        lib_raise(trainer->arena.scope, DLC_INVALID_ARGUMENT, "%s: %s: options.tensor is not %s", r->call, r->name,
+                  jit_train_wanted(r->dtype, r->rank, r->shape).text);
 }
 
 /* The state's value in the graph of this pass. */
@@ -498,10 +505,11 @@ static dlc_status cut(dlc_trainer *trainer, int input, const DLTensor *whole) {
     int64_t *shape = program->part_shape[input], *strides = shape + DLC_MAX_RANK;
     lib_error error;
     if (!whole || whole->ndim != program->inputs.data[input].rank || !whole->shape || whole->shape[0] % parts != 0) {
-        lib_fail(
-            &error, DLC_INVALID_ARGUMENT,
-            "dlc_trainer_step: %s: rank %d and a dimension 0 that is a multiple of %lld (micro_batches) are expected",
-            program->inputs.data[input].name, program->inputs.data[input].rank, (long long)parts);
+        lib_fail(&error, DLC_INVALID_ARGUMENT,
+                 "dlc_trainer_step: %s: rank %d and a dimension 0 that is a multiple of %lld (micro_batches) are "
+                 "expected, given are rank %d and dimension 0 %lld",
+                 program->inputs.data[input].name, program->inputs.data[input].rank, (long long)parts,
+                 whole ? whole->ndim : 0, (long long)(whole && whole->ndim > 0 && whole->shape ? whole->shape[0] : 0));
         return jit_fail(trainer->context, &error);
     }
     *part = *whole;

@@ -106,6 +106,11 @@ train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const ch
                                  const int64_t *shape);
 /* Can a state of this type and shape be copied from the tensor: is it in host memory, with data? */
 bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape);
+/* For messages: what a tensor that does not fit is not. */
+typedef struct train_wanted {
+    char text[512];
+} train_wanted;
+train_wanted jit_train_wanted(dlc_dtype dtype, int rank, const int64_t *shape);
 /* Fails, with a record, if a function of the host that a step or an evaluation calls has made the call. */
 dlc_status jit_train_check_idle(dlc_trainer *trainer, const char *call);
 /* Calls the host's function; raises its mistakes and its status. The loss is a rank-0 value, or poison where it may be left out. */

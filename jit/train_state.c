@@ -199,10 +199,8 @@ dlc_status dlc_trainer_set(dlc_trainer *trainer, const char *name, const DLTenso
     train_state *state = state_named(trainer, "dlc_trainer_set", name, &status);
     if (!state) return status;
     if (!jit_train_fits(tensor, state->dtype, state->rank, state->shape)) {
-        lib_fail(&error, DLC_INVALID_ARGUMENT,
-                 "dlc_trainer_set: %s: the tensor has another type or shape, no data, or strides of elements below a "
-                 "byte, or is not in host memory",
-                 name);
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_trainer_set: %s: the tensor is not %s", name,
+                 jit_train_wanted(state->dtype, state->rank, state->shape).text);
         return jit_fail(trainer->context, &error);
     }
     if (jit_is_on_device(trainer->context, &state->tensor->dl_tensor)) return replace_there(trainer, state, tensor);

@@ -227,6 +227,11 @@ static void test_refused_uses(void **state) {
     assert_false(dlc_value_ok(dlc_apply(g, "soup", 1, &x, 0, NULL)));
     assert_int_equal(dlc_graph_status(g), DLC_NOT_FOUND);
     dlc_graph_destroy(g);
+    OK(context, dlc_graph_create(context, &g));
+    x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3)));
+    assert_false(dlc_value_ok(dlc_apply(g, "sort", 1, &x, 0, NULL)));
+    assert_holds(dlc_graph_message(g), "sort has 2 results: use dlc_apply_all");
+    dlc_graph_destroy(g);
     dlc_context *other = open_context("interp", NULL); /* knows nothing of it */
     assert_int_not_equal(dlc_graph_parse(other, cases[1].text, strlen(cases[1].text), &g), DLC_OK);
     assert_holds(dlc_error_message(other), "there is no operator my_linear");

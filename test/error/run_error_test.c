@@ -294,6 +294,14 @@ static void test_bind(void **state) {
     INVALID(context, PREPARE(INT64_MAX, 9), "input a: dimension 0 is 9223372036854775807", "symbol n");
     dlc_program_destroy(program);
 
+    OK(context, dlc_graph_create(context, &g));
+    OK(context, dlc_symbol_varies(g, "n", 2, 64, 1));
+    dlc_output(g, "c", dlc_neg(dlc_input(g, "a", DLC_F32, 1, DIMS(SYMBOL("n")))));
+    program = compile(context, g);
+    INVALID(context, dlc_prepare(program, (const int64_t *[]){SHAPE(65)}, ranks, 1), "symbol n is between 2 and 64");
+    assert_null(strstr(dlc_error_message(context), "multiple"));
+    dlc_program_destroy(program);
+
     OK(context, dlc_graph_create(context, &g)); /* an outer product beyond all memory */
     a = dlc_input(g, "a", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(1))),
     b = dlc_input(g, "b", DLC_F32, 2, DIMS(SIZE(1), SYMBOL("m")));
