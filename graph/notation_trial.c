@@ -67,20 +67,20 @@ static void add_facts(map_facts *facts, const tir_pool *pool, tir_expr value, in
 
 /* ---- the trial ------------------------------------------------------------------------------------------------------ */
 
-static tir_expr trial_symbol(graph *g, const char *name, int operand, int dimension) {
-    return graph_symbol_named(g, name ? name : lib_arena_format(g->arena, "%d.%d", operand, dimension));
+static tir_expr trial_symbol(graph *g, const char *name, const char *operand, int dimension) {
+    return graph_symbol_named(g, name ? name : lib_arena_format(g->arena, "%s.%d", operand, dimension));
 }
 
 static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, const char *name, dlc_dtype dtype) {
     const notation_tensor *p = &n->operand[operand];
     graph_shape shape = {.dtype = dtype};
     if (n->has_shape) {
-        if (p->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", 0, 0);
+        if (p->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", name, 0);
         lib_dtype_parse(p->dtype, &shape.dtype);
         for (int d = 0; d < p->rank && shape.rank < DLC_MAX_RANK; d++) {
             bool number = p->dim[d].text[strspn(p->dim[d].text, "0123456789 ")] == 0 && strlen(p->dim[d].text) < 18;
             shape.dim[shape.rank++] = number ? tir_index(g->pool, strtoll(p->dim[d].text, NULL, 10))
-                                             : trial_symbol(g, p->dim[d].is_name ? p->dim[d].text : NULL, operand, d);
+                                             : trial_symbol(g, p->dim[d].is_name ? p->dim[d].text : NULL, name, d);
         }
         return shape;
     }
@@ -89,9 +89,9 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
             const notation_access *a = &n->statement[s].accesses.data[i];
             if (strcmp(a->tensor, name) != 0) continue;
             shape.rank = 0;
-            if (a->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", 0, 0);
+            if (a->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", name, 0);
             for (int d = 0; d < a->count && shape.rank < DLC_MAX_RANK; d++)
-                shape.dim[shape.rank++] = trial_symbol(g, a->index[d], operand, d);
+                shape.dim[shape.rank++] = trial_symbol(g, a->index[d], name, d);
             return shape;
         }
     return shape;

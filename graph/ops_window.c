@@ -669,11 +669,13 @@ static const graph_op row_convolution = {
         "convolution(u8[1, 33, 7, 7], i8[16, 33, 1, 1], result=i32)\n"
         "convolution(bf16[1, 17, 9, 10], bf16[20, 17, 3, 3], low=[2, 1], high=[1, 2], dilation=[2, 1], result=f32)\n"
         "convolution(bf16[1, 3, 12, 12], bf16[16, 3, 3, 3], low=[1, 1], high=[1, 1])",
-    .doc = "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, "
-           "ci, k...], g the group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial "
-           "dimensions], w [output channels, channels/groups, window]. f16 and bf16 multiply and add in f32 and "
-           "round once; integers wrap; result as for dot_general. StableHLO convolution (cross-correlation, layouts "
-           "NCHW and OIHW).",
+    .doc =
+        "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, "
+        "ci, k...], g the group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial "
+        "dimensions], w [output channels, channels/groups, window]. Windows along a dimension: (size + low + high - "
+        "(window - 1)*dilation - 1)/stride + 1, rounded down; none where not one fits. f16 and bf16 multiply and add in f32 and "
+        "round once; integers wrap; result as for dot_general. StableHLO convolution (cross-correlation, layouts "
+        "NCHW and OIHW).",
 };
 
 static const graph_op row_convolution_weights = {
@@ -747,7 +749,7 @@ static const graph_op row_reduce_window = {
         "reduce_window(T[1, 21, 19, 18], op=max, window=[1, 3, 3, 1], stride=[1, 2, 2, 1])\n"
         "reduce_window(T[1, 9, 8, 18], op=min, window=[1, 4, 5, 1], low=[0, 2, 4, 0], high=[0, 1, 0, 0])",
     .doc =
-        "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
+        "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. Windows along a dimension: as of convolution. A window "
         "that lies on padding alone gives 0, the lowest or the highest of the type (-inf, inf; of types without infinities the lowest and the highest number). f16 and bf16 add in f32 and round "
         "once; integers wrap. StableHLO reduce_window.",
 };

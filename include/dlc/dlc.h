@@ -185,11 +185,12 @@ DLC_API dlc_status dlc_graph_create(dlc_context *context, dlc_graph **graph);
 /* Programs need no graph. A live graph keeps the bytes of its constants in addition to the packed copies of programs (README, "Memory"). */
 DLC_API void dlc_graph_destroy(dlc_graph *graph);
 /* The first error of the graph's builder calls, DLC_OK if none. The message, also in dlc_error_message afterwards, names the operator, the
- * operands as the caller wrote them, what was expected, and what was probably meant. */
+ * operands as the caller wrote them, what was expected, and what was probably meant; it belongs to the graph, "" if
+ * there is none. */
 DLC_API dlc_status dlc_graph_status(const dlc_graph *graph);
 DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 
-/* A run-time input. dims[rank]; one symbol name is one size throughout the graph. */
+/* A run-time input. dims[rank]; one symbol name is one size throughout the graph. name NULL: none; dlc_program_input_name gives its number. */
 DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple are
  * promises, checked at run; 0: unknown). Sizes 0 and 1 (a step at a time) always have kernels of their own. Without a hint, so
@@ -213,11 +214,14 @@ DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int ran
  * part. dlc_scalar_i64 is exact for 64 bits, and takes the low bits for narrower integers. */
 DLC_API dlc_value dlc_scalar(dlc_graph *graph, dlc_dtype dtype, double number);
 DLC_API dlc_value dlc_scalar_i64(dlc_graph *graph, dlc_dtype dtype, int64_t number);
+/* A result of programs; no two have one name. name NULL: none, as of inputs. */
 DLC_API dlc_status dlc_output(dlc_graph *graph, const char *name, dlc_value value);
 
-DLC_API dlc_dtype dlc_value_dtype(dlc_value value);
-DLC_API int dlc_value_rank(dlc_value value);              /* -1: poison */
-DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis); /* an expression of symbols reads as {-1, "text"} */
+DLC_API dlc_dtype dlc_value_dtype(dlc_value value); /* DLC_DTYPE_COUNT: poison */
+DLC_API int dlc_value_rank(dlc_value value);        /* -1: poison */
+/* Negative axes count from the end. A symbol, or an expression of symbols, reads as {-1, "text"}, where the text belongs to the graph; without
+ * such an axis, and of poison: {-1, NULL}. */
+DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis);
 DLC_API bool dlc_value_ok(dlc_value value);
 
 /* Names of values, for people: dumps, profiles, plans, errors and logs name the values that kernels compute. Names may hold any bytes
@@ -337,6 +341,7 @@ DLC_API dlc_status dlc_compile(dlc_context *context, dlc_graph *graph, const dlc
 DLC_API void dlc_program_destroy(dlc_program *program);
 DLC_API int dlc_program_input_count(const dlc_program *program);
 DLC_API int dlc_program_output_count(const dlc_program *program);
+/* They belong to the program. NULL: there is no such input or output. */
 DLC_API const char *dlc_program_input_name(const dlc_program *program, int input);
 DLC_API const char *dlc_program_output_name(const dlc_program *program, int output);
 /* Output `output` may be written over input `input` (a KV cache, optimiser state): the host passes the same buffer as both, or two.
