@@ -586,24 +586,26 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make demo-train     set up, build, train the network of the digits, WEIGHTS=$(WEIGHTS)
   make test           set up, build, run the tests      make test-long everything that takes longer
+  make check          the tests, nothing is set up: all samples of each operator, with DLC_TEST_SHARE=8 an eighth as make test takes
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits
   make fuzz-cuda      T=60 seconds of the same graphs on the cuda target, with the tests' driver in place of NVIDIA's
-  make mutants        COUNT=100000 ONNX models with mistakes, SEED=1, under ASan and UBSan; more models: DLC_MODELS=folder
-  make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
+  make mutants        COUNT=100000 ONNX models with mistakes from FIRST=0 on, SEED=1, under ASan and UBSan; more models: DLC_MODELS=folder
+  make coverage       lines of the library that the tests run, COVERAGE=95 percent at least; those that they do not: $(BUILD)/coverage/uncovered.txt
   make conformance    ONNX's 1,914 cases from its wheel (19 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*
   make examples-data  models and data of the examples ocr, vad, filetype, fashion, for EXAMPLES_DATA ($(EXAMPLES_DATA))
-  make bench          measure; bench-short: a sample    make plots     of the last make bench
+  make bench          measure, FILTER=text THREADS=1,2 SAMPLES=15 SEED=1 PEERS=openblas,onednn|none; bench-short: a sample
+  make plots          of the last make bench
   make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size, SCHEDULES=50 random ones
   make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output
   make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
   make peers          what to compare with in make bench and make models; make peers-torch: PyTorch, too (4 GB)
   make train-curves   a transformer of characters learns here and in the peers, losses side by side; TEXT=file, STEPS=300
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
-  make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
+  make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize, GPU_OUT=folder of results
   make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
   make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
@@ -613,7 +615,8 @@ define help_text
   MODE=release|debug|asan|tsan|coverage  TARGETS="cpu cuda interp null" (cpu alone needs LLVM)     BUILD=build
   ONNX=no builds without the reader of ONNX files
   LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
-  CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
+  CC, CXX, AR, CPPFLAGS, CFLAGS, LDFLAGS, LDLIBS, CLANG_FORMAT=clang-format-14, CUDA_HOME=/usr/local/cuda (tests compare its headers)
+  V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
 endef
 help:
 	$(info $(help_text))
