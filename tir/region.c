@@ -265,7 +265,7 @@ static void hash_node(region_hasher *hasher, tir_expr e) {
 }
 
 /* Hashes an expression: its new nodes in post-order (with an explicit stack), operands in order, each shared node once; then the root's
- * number. */
+ * number, beyond those of operators, by which a node begins. */
 static void hash_expr(region_hasher *hasher, tir_expr root) {
     const tir_pool *pool = hasher->region->pool;
     if (root) lib_vec_push(hasher->arena, &hasher->stack, root);
@@ -282,14 +282,14 @@ static void hash_expr(region_hasher *hasher, tir_expr root) {
         if (!hasher->number[e]) hash_node(hasher, e);
         hasher->stack.count--;
     }
-    hash_integer(hasher, root ? hasher->number[root] : 0);
+    hash_integer(hasher, TIR_OP_COUNT + (root ? (int64_t)hasher->number[root] : 0));
 }
 
 static void hash_tensor(region_hasher *hasher, const tir_tensor *t) {
     const int64_t facts[] = {
-        t->dtype,          t->rank,        t->has_strides, t->stage,     t->component,
-        t->argument,       t->output,      t->constant,    t->alignment, tir_layout_is_identity(&t->layout),
-        t->layout.swizzle, t->layout.count};
+        t->dtype,          t->rank,         t->has_strides, t->stage,     t->component,
+        t->argument,       t->output,       t->constant,    t->alignment, tir_layout_is_identity(&t->layout),
+        t->layout.swizzle, t->layout.count, t->nonzero != 0};
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) hash_integer(hasher, facts[i]);
     for (int i = 0; i < t->rank; i++) {
         hash_expr(hasher, t->extent[i]);
@@ -331,6 +331,9 @@ lib_hash128 tir_region_hash(const tir_region *region) {
     hash_integer(&hasher, region->inputs);
     hash_integer(&hasher, region->outputs);
     hash_integer(&hasher, region->excess_precision);
+    hash_integer(&hasher, region->params.count);
+    hash_integer(&hasher, region->tensors.count);
+    hash_integer(&hasher, region->stages.count);
     for (uint32_t i = 0; i < region->params.count; i++) hash_expr(&hasher, region->params.data[i]);
     for (uint32_t i = 0; i < region->tensors.count; i++) hash_tensor(&hasher, &region->tensors.data[i]);
     for (uint32_t i = 0; i < region->stages.count; i++) hash_stage(&hasher, &region->stages.data[i]);

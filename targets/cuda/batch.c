@@ -3,8 +3,6 @@
  * kernels are launched one by one. */
 #include "targets/cuda/cuda.h"
 
-#include <unistd.h>
-
 typedef struct batch_launch {
     CUfunction function;
     unsigned blocks, threads, shared;
@@ -45,7 +43,7 @@ static void drop_graph(target_batch *batch) {
 
 void cuda_batch_release(target_device *device, target_batch *batch) {
     if (!batch) return;
-    if (device->process == getpid()) drop_graph(batch);
+    if (lib_process_is_here(&device->process)) drop_graph(batch);
     lib_release(&device->allocator, batch->launches, batch->capacity * sizeof *batch->launches, 16);
     lib_release(&device->allocator, batch->values, batch->value_capacity * sizeof *batch->values, 16);
     lib_release(&device->allocator, batch, sizeof *batch, _Alignof(target_batch));

@@ -85,7 +85,7 @@ struct target_device {
     /* NULL: memory comes from cuMemAlloc */
     CUmemoryPool pool;
     /* process that opened the device: a forked child cannot use it */
-    pid_t process;
+    lib_process process;
     tir_machine machine;
     /* guards the members below */
     lib_mutex mutex;

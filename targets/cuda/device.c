@@ -2,10 +2,8 @@
  * only while one of our functions runs. */
 #include "targets/cuda/cuda.h"
 
-#include <unistd.h>
-
 dlc_status cuda_enter(target_device *device, lib_error *error) {
-    if (device->process != getpid())
+    if (!lib_process_is_here(&device->process))
         return lib_fail(error, DLC_DEVICE_ERROR,
                         "cuda: device %d was opened before this process was forked: CUDA does not work in a child of a "
                         "process that has used it",
@@ -105,7 +103,7 @@ dlc_status cuda_open(const target_options *options, target_device **result, tir_
     device->allocator = *options->allocator;
     if (options->log) device->log = *options->log;
     device->ordinal = options->ordinal;
-    device->process = getpid();
+    device->process = lib_process_here();
     lib_mutex_init(&device->mutex);
     dlc_status status = open_device(device, error);
     if (status != DLC_OK) {
@@ -120,7 +118,7 @@ dlc_status cuda_open(const target_options *options, target_device **result, tir_
 /* A forked child has nothing to release: the driver's state belongs to the parent. */
 void cuda_close(target_device *device) {
     if (!device) return;
-    if (device->context && device->process == getpid()) {
+    if (device->context && lib_process_is_here(&device->process)) {
         lib_error ignored;
         bool entered = device->staging_count && cuda_enter(device, &ignored) == DLC_OK;
         for (int i = 0; i < device->staging_count; i++) device->driver.cuMemFreeHost(device->staging[i]);
@@ -128,6 +126,7 @@ void cuda_close(target_device *device) {
         if (entered) cuda_leave(device);
         device->driver.cuDevicePrimaryCtxRelease_v2(device->device);
     }
+    lib_process_forget(&device->process);
     lib_mutex_destroy(&device->mutex);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));

@@ -2,7 +2,6 @@
 #include "targets/cuda/cuda.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 enum { PLAIN_SHARED = 48 << 10, GRID_MAX = INT32_MAX };
 
@@ -183,7 +182,7 @@ dlc_status cuda_load(target_device *device, const target_object *object, int cou
 void cuda_unload(target_device *device, target_module *module) {
     lib_error ignored;
     if (!module) return;
-    if (module->module && device->process == getpid()) {
+    if (module->module && lib_process_is_here(&device->process)) {
         bool entered =
             cuda_enter(device, &ignored) == DLC_OK; /* if this fails, the driver may still find the module's context */
         device->driver.cuModuleUnload(module->module);

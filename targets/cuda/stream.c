@@ -2,8 +2,6 @@
  * that they neither wait for the device nor make it wait; large copies are left to the driver. */
 #include "targets/cuda/cuda.h"
 
-#include <unistd.h>
-
 enum { RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
 
 /* A copy to the host through the staging memory that is not complete: synchronise moves the bytes to their destination. */
@@ -113,7 +111,7 @@ static dlc_status synchronise(target_stream *stream, lib_error *error) {
 static void close_stream(target_stream *stream) {
     if (!stream) return;
     target_device *device = stream->device;
-    if (device->process == getpid()) { /* the driver's state belongs to the process that opened the device */
+    if (lib_process_is_here(&device->process)) { /* the driver's state belongs to the process that opened the device */
         if (stream->busy) device->driver.cuStreamSynchronize(stream->stream); /* the device may still use host memory */
         if (stream->staging) give_staging(device, stream->staging);
         if (stream->mark) device->driver.cuEventDestroy_v2(stream->mark);
