@@ -33,7 +33,7 @@ static void draw(dlc_trainer *trainer, int count, const int *states) {
     dlc_status status = dlc_graph_create(trainer->context, &handle);
     for (int i = 0; status == DLC_OK && i < count; i++) {
         const train_state *state = &trainer->states.data[states[i]];
-        const uint64_t seed = lib_hash_mix(trainer->options.seed, lib_hash_string(state->name));
+        const uint64_t seed = lib_hash_mix(trainer->options.seed, lib_hash64(state->name, strlen(state->name), 0));
         const dlc_value key = dlc_scalar_i64(handle, DLC_I64, (int64_t)seed);
         dlc_rng_uniform_options uniform = DLC_RNG_UNIFORM_OPTIONS_INIT;
         dlc_rng_normal_options normal = DLC_RNG_NORMAL_OPTIONS_INIT;

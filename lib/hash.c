@@ -2,6 +2,9 @@
  * chain. Inputs of equal MurmurHash are easily constructed; of equal BLAKE2b none are known. */
 #include "lib/lib.h"
 
+#include <stdatomic.h>
+#include <sys/random.h>
+
 #define C1 0x87c37b91114253d5u
 #define C2 0x4cf5ad432745937fu
 
@@ -97,4 +100,24 @@ lib_hash128 lib_digest(const void *bytes, size_t size, lib_hash128 seed) {
     if (left) memcpy(rest, at, left);
     compress(h, rest, size, true);
     return (lib_hash128){h[0], h[1]};
+}
+
+/* ---- names ---------------------------------------------------------------------------------------------------------- */
+
+/* Random; without randomness from the system the time, and where the loader has put this file. */
+static uint64_t make_salt(void) {
+    uint64_t salt;
+    if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt)
+        salt = lib_time_ns() ^ (uint64_t)(uintptr_t)&blake2b_start;
+    return salt | 1; /* 0: none yet */
+}
+
+uint64_t lib_hash_name(const void *bytes, size_t size) {
+    static _Atomic uint64_t of_process;
+    uint64_t salt = atomic_load_explicit(&of_process, memory_order_relaxed), made = salt ? 0 : make_salt();
+    /* of several threads that make one, the first one's counts */
+    if (made &&
+        atomic_compare_exchange_strong_explicit(&of_process, &salt, made, memory_order_relaxed, memory_order_relaxed))
+        salt = made;
+    return lib_digest(bytes, size, (lib_hash128){salt, 0}).low;
 }

@@ -207,15 +207,17 @@ uint32_t lib_map_next(const lib_map *map, uint64_t hash, uint32_t at);
 void lib_map_insert(lib_arena *arena, lib_map *map, uint64_t hash, uint32_t value);
 
 /* ---- hashing (hash.c) ----------------------------------------------------------------------------------------------
- * Stable across runs and machines of one byte order. */
+ * Stable across runs and machines of one byte order, but for lib_hash_name. */
 
 typedef struct lib_hash128 {
     uint64_t low, high;
 } lib_hash128;
 
 uint64_t lib_hash64(const void *bytes, size_t size, uint64_t seed);
+/* For maps by names, which files and hosts choose: differs from process to process, so that nobody can choose names of equal hash. */
+uint64_t lib_hash_name(const void *bytes, size_t size);
 static inline uint64_t lib_hash_string(const char *string) {
-    return lib_hash64(string, strlen(string), 0);
+    return lib_hash_name(string, strlen(string));
 }
 /* Fast, not cryptographic: whoever chooses the bytes can choose others of the same hash. */
 lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed);

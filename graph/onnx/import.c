@@ -24,7 +24,7 @@ void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) {
 /* ---- names --------------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_name(onnx_bytes name) {
-    return lib_hash64(name.data ? name.data : "", name.size, 7);
+    return lib_hash_name(name.data, name.size);
 }
 
 static onnx_value *find_in(const onnx_names_scope *scope, onnx_bytes name) {

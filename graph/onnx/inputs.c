@@ -22,7 +22,7 @@ static const char *identifier_of(onnx_import *im, const char *text) {
 }
 
 static bool is_parameter(const onnx_import *im, onnx_bytes name) {
-    const uint64_t hash = lib_hash64(name.data, name.size, 0);
+    const uint64_t hash = lib_hash_name(name.data, name.size);
     for (uint32_t at = lib_map_first(&im->parameters, hash); at != LIB_MAP_END;
          at = lib_map_next(&im->parameters, hash, at))
         if (onnx_same(im->parameter_names.data[im->parameters.slots[at].value], name)) return true;
@@ -38,7 +38,7 @@ static void list_parameters(onnx_import *im) {
         for (size_t d = 0; shape && d < shape->dims.count; d++) {
             const onnx_bytes name = shape->dims.data[d].parameter;
             if (shape->dims.data[d].which != 2 || !name.size || is_parameter(im, name)) continue;
-            lib_map_insert(im->g->arena, &im->parameters, lib_hash64(name.data, name.size, 0),
+            lib_map_insert(im->g->arena, &im->parameters, lib_hash_name(name.data, name.size),
                            im->parameter_names.count);
             lib_vec_push(im->g->arena, &im->parameter_names, name);
         }

@@ -635,9 +635,8 @@ static bool same(onnx_bytes a, onnx_bytes b) {
 }
 
 static uint64_t hash_function(onnx_bytes name, onnx_bytes domain, onnx_bytes overload) {
-    const uint64_t of_name = lib_hash64(name.size ? name.data : "", name.size, 0),
-                   of_domain = lib_hash64(domain.size ? domain.data : "", domain.size, 1),
-                   of_overload = lib_hash64(overload.size ? overload.data : "", overload.size, 2);
+    const uint64_t of_name = lib_hash_name(name.data, name.size), of_domain = lib_hash_name(domain.data, domain.size),
+                   of_overload = lib_hash_name(overload.data, overload.size);
     return lib_hash_mix(lib_hash_mix(of_name, of_domain), of_overload);
 }
 

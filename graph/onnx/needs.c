@@ -12,7 +12,7 @@ typedef struct trace {
 } trace;
 
 static uint64_t hash_of(onnx_bytes name) {
-    return lib_hash64(name.data, name.size, 0);
+    return lib_hash_name(name.data, name.size);
 }
 
 static void push(trace *t, onnx_bytes name) {

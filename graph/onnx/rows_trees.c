@@ -256,7 +256,7 @@ typedef struct node_map {
 } node_map;
 
 static uint64_t hash_node(int64_t tree, int64_t node) {
-    return lib_hash64((int64_t[]){tree, node}, 2 * sizeof(int64_t), 11);
+    return lib_hash_name((int64_t[]){tree, node}, 2 * sizeof(int64_t));
 }
 
 /* The place of a node; -1: there is none. */

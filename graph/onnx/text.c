@@ -43,10 +43,10 @@ int64_t *onnx_find_words(onnx_import *im, const onnx_structure *strings, size_t 
     lib_map map = {0};
     for (size_t w = 0; w < strings->words; w++) {
         place[w] = (int64_t)count;
-        lib_map_insert(im->g->arena, &map, lib_hash64(strings->word[w].data, strings->word[w].size, 0), (uint32_t)w);
+        lib_map_insert(im->g->arena, &map, lib_hash_name(strings->word[w].data, strings->word[w].size), (uint32_t)w);
     }
     for (size_t i = 0; i < count; i++) {
-        const uint64_t hash = lib_hash64(key[i].size ? key[i].data : "", key[i].size, 0);
+        const uint64_t hash = lib_hash_name(key[i].data, key[i].size);
         for (uint32_t at = lib_map_first(&map, hash); at != LIB_MAP_END; at = lib_map_next(&map, hash, at)) {
             const size_t w = map.slots[at].value;
             if (onnx_same(strings->word[w], key[i])) place[w] = (int64_t)i;
