@@ -3,7 +3,8 @@
  *   PROGRAM [FILE [STEPS [CHECKPOINT]]]      a plain text; default: the GPL of this system, 400 steps
  *
  * The last tenth of the text is not trained on. With CHECKPOINT, a .safetensors file, the training goes on where the file left it, and the file is
- * written at the end; if there is none, also before the first step, so that a place that cannot be written is told at once. Seeds are fixed: each run prints the same losses. */
+ * written at the end; if there is none, also before the first step, so that a place that cannot be written is told at once. Seeds are
+ * fixed: each run prints the same losses. */
 #ifndef EXAMPLES_TEXT_H
 #define EXAMPLES_TEXT_H
 

@@ -192,6 +192,7 @@ static uint64_t hash_of_ends(const char *bytes, size_t size) {
 static uint32_t borrow_constant(graph *g, graph_constant constant) {
     const uint64_t ends = hash_of_ends(constant.bytes, constant.size);
     constant.identity = lib_hash_mix((uint64_t)(uintptr_t)constant.bytes, constant.size);
+    constant.by_place = true;
     uint32_t known = find_constant(g, &constant), at = lib_map_first(&g->constants_by_ends, ends);
     if (known != UINT32_MAX) return known;
     if (at != LIB_MAP_END) {
@@ -500,6 +501,16 @@ int graph_result_count(const graph *g, graph_id first) {
 
 static lib_hash128 hash_nodes(const graph *g, bool sizes);
 
+/* Equal hashes of graphs are taken for equal graphs, so bytes are digested, unless their place says which they are. */
+static void describe_constant(lib_text *text, const graph *g, const graph_constant *constant) {
+    const lib_hash128 none = {0, 0};
+    const lib_hash128 digest = constant->by_place
+                                   ? (lib_hash128){constant->identity, 0}
+                                   : lib_digest(graph_constant_bytes(g->arena->scope, constant), constant->size, none);
+    lib_text_format(text, "%llx:%llx:%zu,", (unsigned long long)digest.low, (unsigned long long)digest.high,
+                    constant->size);
+}
+
 /* Unlike node hashes, this hash must not depend on ids in the graph's pool: dimensions are hashed as text. */
 static void describe_node(lib_text *text, const graph *g, const graph_node *node, bool sizes) {
     lib_text_format(text, "%s(", node->op->name);
@@ -508,7 +519,7 @@ static void describe_node(lib_text *text, const graph *g, const graph_node *node
         const graph_attribute_spec *spec = &node->op->attribute[i];
         if (spec->kind == GRAPH_ATTR_CONSTANT) {
             const graph_constant *constant = &g->constants.data[node->attribute[i].integer];
-            lib_text_format(text, "%llx:%zu,", (unsigned long long)constant->identity, constant->size);
+            describe_constant(text, g, constant);
         } else if (spec->kind == GRAPH_ATTR_SUBGRAPH) {
             lib_hash128 inner = hash_nodes(g->subgraphs.data[node->attribute[i].integer], sizes);
             lib_text_format(text, "%llx%llx,", (unsigned long long)inner.low, (unsigned long long)inner.high);

@@ -100,8 +100,9 @@ typedef struct graph_constant {
     size_t size;
     /* The bytes belong to the host or the holder, not to the arena. */
     bool borrowed;
-    /* Hash of the bytes; if they are borrowed and large, of their address and size. */
+    /* Hash of the bytes; `by_place`, of borrowed and large ones: of their address and size. */
     uint64_t identity;
+    bool by_place;
     /* Owner of the bytes; NULL: the arena, or, if borrowed, the host, which keeps them. */
     graph_holder *holder;
     /* graph_constant_describe has set the fields below, which summarise the bytes. */

@@ -155,11 +155,14 @@ static dlc_status start_threads(dlc_context *context, const dlc_context_options 
 
 static dlc_status refuse_target(const char *name, lib_error *error) {
     char known[128] = "";
+    lib_nearest nearest = lib_nearest_to(name);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        lib_nearest_try(&nearest, targets[i]->name, strlen(targets[i]->name));
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s", i ? ", " : "", targets[i]->name,
                  targets[i]->runtime ? " (of several devices: NAME:0, NAME:1, ...)" : "");
-    return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%.200s\"; this build has %s", name,
-                    known);
+    return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%.200s\"; this build has %s%s",
+                    name, known, lib_nearest_hint(&nearest));
 }
 
 static dlc_status check_options(const dlc_context_options *options, lib_error *error) {

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Takes over the descriptor. */
+/* Takes over the descriptor. `path`: what messages call the file. */
 static void map_or_read(jit_mapped *file, lib_arena *arena, int descriptor, const char *path, bool read) {
     struct stat about = {0};
     void *mapping = MAP_FAILED;
@@ -34,7 +34,7 @@ void jit_mapped_open(jit_mapped *file, lib_arena *arena, const char *path, bool 
         lib_raise(arena->scope, DLC_NOT_FOUND, "cannot be opened: it is no regular file");
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) lib_raise(arena->scope, DLC_NOT_FOUND, "cannot be opened: %s", strerror(errno));
-    map_or_read(file, arena, descriptor, path, read);
+    map_or_read(file, arena, descriptor, "the file", read);
 }
 
 void jit_mapped_open_beneath(jit_mapped *file, lib_arena *arena, const char *folder, const char *path, bool read) {

@@ -92,7 +92,7 @@ static onnx_bytes open_external(void *user, onnx_bytes location) {
     dlc_onnx_model *model = user;
     lib_arena *arena = &model->file_arena;
     const lib_map *map = &model->external_by_location;
-    const uint64_t hash = lib_hash64(location.data, location.size, 0);
+    const uint64_t hash = lib_hash_name(location.data, location.size);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
         const external_file *known = &model->external.data[map->slots[at].value];
         if (known->location.size == location.size && memcmp(known->location.data, location.data, location.size) == 0)
@@ -117,7 +117,7 @@ static onnx_bytes initializer_name(const onnx_graph *g, size_t i) {
 }
 
 static bool is_initializer(const onnx_graph *g, const lib_map *initializers, onnx_bytes name) {
-    const uint64_t hash = lib_hash64(name.data, name.size, 0);
+    const uint64_t hash = lib_hash_name(name.data, name.size);
     for (uint32_t at = lib_map_first(initializers, hash); at != LIB_MAP_END;
          at = lib_map_next(initializers, hash, at)) {
         const onnx_bytes known = initializer_name(g, initializers->slots[at].value);
@@ -235,7 +235,8 @@ static void list_ports(dlc_onnx_model *model) {
     lib_map initializers = {0};
     for (size_t i = 0; i < g->initializers.count + g->sparse_initializers.count; i++) {
         const onnx_bytes name = initializer_name(g, i);
-        lib_map_insert(&model->arena, &initializers, lib_hash64(name.data, name.size, 0), (uint32_t)i);
+        if (!is_initializer(g, &initializers, name))
+            lib_map_insert(&model->arena, &initializers, lib_hash_name(name.data, name.size), (uint32_t)i);
     }
     model->ports[DLC_ONNX_INPUT] = LIB_NEW_ARRAY(&model->arena, jit_onnx_port, g->inputs.count + 1);
     model->ports[DLC_ONNX_OUTPUT] = LIB_NEW_ARRAY(&model->arena, jit_onnx_port, g->outputs.count + 1);

@@ -4,7 +4,6 @@
 #include "jit/jit.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 enum {
     KEPT = 8,

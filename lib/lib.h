@@ -207,7 +207,7 @@ uint32_t lib_map_next(const lib_map *map, uint64_t hash, uint32_t at);
 void lib_map_insert(lib_arena *arena, lib_map *map, uint64_t hash, uint32_t value);
 
 /* ---- hashing (hash.c) ----------------------------------------------------------------------------------------------
- * Stable across runs and machines of one byte order, but for lib_hash_name. */
+ * Stable across runs and machines of one byte order, but for lib_hash_name and lib_hash_string. */
 
 typedef struct lib_hash128 {
     uint64_t low, high;
@@ -216,6 +216,7 @@ typedef struct lib_hash128 {
 uint64_t lib_hash64(const void *bytes, size_t size, uint64_t seed);
 /* For maps by names, which files and hosts choose: differs from process to process, so that nobody can choose names of equal hash. */
 uint64_t lib_hash_name(const void *bytes, size_t size);
+/* lib_hash_name of a string: not for what is stored, printed, or a seed. */
 static inline uint64_t lib_hash_string(const char *string) {
     return lib_hash_name(string, strlen(string));
 }

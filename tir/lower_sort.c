@@ -20,6 +20,8 @@ typedef struct sorting {
     /* the half that holds the elements sorted so far; a running sum */
     uint32_t current, total;
     int passes, width;
+    /* the digit that is sorted by */
+    int pass;
 } sorting;
 
 /* The digit width that minimises the time of passes over elements and counters: an element costs some six times a counter. */
@@ -172,7 +174,8 @@ static void sum_counts(sorting *q, tir_expr pass) {
     q->l->cursor = after;
 }
 
-static void move_elements(sorting *q, int pass) {
+static void move_elements(sorting *q) {
+    const int pass = q->pass;
     tir_pool *pool = q->l->pool;
     tir_expr zero = tir_index(pool, 0), one = tir_index(pool, 1), number = tir_index(pool, pass), i;
     tir_expr half = tir_cast(pool, TIR_INDEX, load(q, q->current, 1, &zero));
@@ -195,17 +198,20 @@ static void move_elements(sorting *q, int pass) {
     store(q, q->current, 1, &zero, tir_cast(pool, DLC_I32, other));
 }
 
+static void when(sorting *q, tir_expr condition, void (*body)(sorting *q)) {
+    tir_stmt *branch = tir_lower_append(q->l, TIR_IF);
+    tir_stmt **after = q->l->cursor;
+    branch->if_.condition = condition;
+    q->l->cursor = &branch->if_.body;
+    body(q);
+    q->l->cursor = after;
+}
+
 static void distribute(sorting *q) {
-    tir_pool *pool = q->l->pool;
     count_digits(q);
-    for (int pass = 0; pass < q->passes; pass++) {
-        tir_stmt *some = tir_lower_append(q->l, TIR_IF); /* an empty line has no first key */
-        tir_stmt **after = q->l->cursor;
-        some->if_.condition = tir_lt(pool, tir_index(pool, 0), q->n);
-        q->l->cursor = &some->if_.body;
-        move_elements(q, pass);
-        q->l->cursor = after;
-    }
+    /* an empty line has no first key */
+    for (q->pass = 0; q->pass < q->passes; q->pass++)
+        when(q, tir_lt(q->l->pool, tir_index(q->l->pool, 0), q->n), move_elements);
 }
 
 /* The key as a signed number of the same order. */
@@ -231,15 +237,6 @@ static void compare_all(sorting *q) {
     store(q, q->values, 2, (tir_expr[]){one, place}, load(q, q->values, 2, (tir_expr[]){zero, i}));
     q->l->cursor = after;
     store(q, q->current, 1, &zero, tir_int(pool, DLC_I32, 1));
-}
-
-static void when(sorting *q, tir_expr condition, void (*body)(sorting *q)) {
-    tir_stmt *branch = tir_lower_append(q->l, TIR_IF);
-    tir_stmt **after = q->l->cursor;
-    branch->if_.condition = condition;
-    q->l->cursor = &branch->if_.body;
-    body(q);
-    q->l->cursor = after;
 }
 
 void tir_lower_sort(tir_lowering *l, int s) {

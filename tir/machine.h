@@ -31,9 +31,10 @@ typedef struct tir_rates {
     double store_beyond_l2, page_miss, set_miss, page_stop;
     /* part of a cache that keeps data while other data streams through it */
     double kept;
-    /* part of the time of less busy execution units, and of less busy levels of memory ([0]: of the units), that the busiest one does not
-     * hide */
-    double exposed_units, exposed[TIR_LEVELS];
+    /* part of the time of a less busy execution unit that the busiest one does not hide */
+    double exposed_units;
+    /* the same of computation ([0]) and of each level of memory, where another of them takes longest */
+    double exposed[TIR_LEVELS];
     /* cycles to enter and leave a loop, for a task, for a phase, and in addition for a phase on several threads */
     double loop, task, phase, join;
     /* cycles to start a register tile (its first products wait for operands), the same if its results are written beyond L2, and if it needs

@@ -87,7 +87,7 @@ static int find_lines(network *detector, const image *page, int turns, line *lin
     static box boxes[LINES];
     const int least = page->width < page->height ? page->width : page->height;
     const float scale = least < SIDE ? (float)SIDE / (float)least : 1;
-    if ((double)page->height * (double)page->width * (double)scale * (double)scale > MOST_PIXELS)
+    if ((double)page->height * (double)page->width * (double)scale * (double)scale > (double)MOST_PIXELS)
         return fprintf(stderr, "ocr: the page is too large, or too narrow\n"), -1;
     const int height = 32 * (int)lroundf((float)page->height * scale / 32);
     const int width = 32 * (int)lroundf((float)page->width * scale / 32);

@@ -70,7 +70,8 @@ void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs) 
     t.seen = LIB_NEW_ARRAY(arena, bool, nodes + inputs + 1);
     for (size_t n = 0; n < nodes; n++)
         for (size_t i = 0; i < t.main->nodes.data[n].outputs.count; i++)
-            lib_map_insert(arena, &t.makers, hash_of(t.main->nodes.data[n].outputs.data[i]), (uint32_t)n);
+            if (t.main->nodes.data[n].outputs.data[i].size)
+                lib_map_insert(arena, &t.makers, hash_of(t.main->nodes.data[n].outputs.data[i]), (uint32_t)n);
     for (size_t i = 0; i < inputs; i++)
         lib_map_insert(arena, &t.makers, hash_of(t.main->inputs.data[i].name), (uint32_t)(nodes + i));
     needs->node = true;

@@ -56,6 +56,8 @@ typedef struct open_loop {
     uint32_t var;
     /* first value, in sample 0, and distance between values */
     int64_t low, step;
+    /* no loop of the code, but an axis of the loop around it */
+    bool between;
     /* iterations per entry */
     double ratio;
     /* lanes: the vectors that the iterations become */
@@ -581,7 +583,7 @@ static void close_loop(counter *c, double entries) {
     if (l->kind != TIR_SERIAL || l->var == UINT32_MAX) return;
     const frame *own = &c->frames[--c->frame_count];
     c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner +=
-        frame_cycles(c, own, entries) + c->rates->loop * entries;
+        frame_cycles(c, own, entries) + (l->between ? 0 : c->rates->loop * entries);
 }
 
 /* A sample's position in its loop, in [0, 1): one sample in each eighth, in an order that depends on the depth. Jittered: even steps
@@ -623,7 +625,7 @@ static void count_body(counter *c, const counted_loop *loop, int count, const ti
     if (all > 0 && c->depth < OPEN) {
         open_loop_of(c, loop->kind, id, all / entries);
         open_loop *l = &c->open[c->depth - 1];
-        l->low = low, l->step = step;
+        l->low = low, l->step = step, l->between = loop->between;
         memcpy(l->vectors, loop->vectors, sizeof l->vectors);
         c->var_mask[id] = (loop->between ? c->var_mask[id] : 0) | UINT32_C(1) << (c->depth - 1);
         count_body(c, loop + 1, count - 1, body);
@@ -632,13 +634,13 @@ static void count_body(counter *c, const counted_loop *loop, int count, const ti
     memcpy(c->runs, before, sizeof before);
 }
 
-/* A serial loop that stands for several axes, as tasks do, is counted as loops over these: its variable's values are divided by their
- * strides (c->strides). */
+/* A loop that stands for several axes, as tasks do, is counted as loops over these: its variable's values are divided by their strides
+ * (c->strides). Loops inside of it need places, too. */
 static void count_axes(counter *c, const counted_loop *loop, const tir_stmt *body) {
     counted_loop axes[AXES + 1];
     int count = 0;
     int64_t rest = loop->extent[0];
-    for (uint32_t i = 0; i < c->strides.count && count < AXES; i++) {
+    for (uint32_t i = 0; i < c->strides.count && count < AXES && c->depth + count < OPEN / 2; i++) {
         const axis_stride *stride = &c->strides.data[i];
         if (stride->var != loop->var || rest % stride->stride || stride->stride >= rest) continue;
         axes[count] = *loop;
@@ -859,20 +861,11 @@ static bool is_divided(const counter *c, tir_expr e, int64_t *by) {
            tir_is_const(c->pool, tir_operand(c->pool, e, 1), by);
 }
 
-/* The variable of which the index expression is a quotient or remainder, and by how much that grows while the expression grows by one; var 0:
- * of none. */
-static axis_stride unit_of(const counter *c, tir_expr e) {
-    int64_t by;
-    if (tir_get(c->pool, e)->op == TIR_VAR) return (axis_stride){e, 1};
-    if (!is_divided(c, e, &by)) return (axis_stride){0};
-    axis_stride unit = unit_of(c, tir_operand(c->pool, e, 0));
-    if (tir_get(c->pool, e)->op == TIR_DIV && __builtin_mul_overflow(unit.stride, by, &unit.stride)) unit.var = 0;
-    return unit;
-}
-
 /* Adds the stride to the others, in descending order, unless it is there. */
 static void add_stride(counter *c, axis_stride added) {
+    enum { STRIDES = 256 }; /* most strides that are told apart */
     uint32_t at = c->strides.count;
+    if (at == STRIDES) return;
     for (uint32_t i = 0; i < c->strides.count; i++)
         if (c->strides.data[i].var == added.var && c->strides.data[i].stride == added.stride) return;
     lib_vec_push(c->arena, &c->strides, added);
@@ -880,13 +873,21 @@ static void add_stride(counter *c, axis_stride added) {
     c->strides.data[at] = added;
 }
 
+/* Finds the strides of all expressions of the pool, also of those that the kernel does not use: a loop that is divided needlessly costs the
+ * same. */
 static void find_axes(counter *c) {
+    /* by node: the variable of which it is a quotient or remainder, and by how much that grows while the node's value grows by one; var 0:
+     * of none. Operands come first. */
+    axis_stride *unit = LIB_NEW_ARRAY(c->arena, axis_stride, c->pool->nodes.count + 1);
     for (tir_expr e = 1; e < c->pool->nodes.count; e++) {
         int64_t by;
+        if (tir_get(c->pool, e)->op == TIR_VAR) unit[e] = (axis_stride){e, 1};
         if (!is_divided(c, e, &by)) continue;
-        axis_stride stride = unit_of(c, tir_operand(c->pool, e, 0));
-        if (stride.var && !__builtin_mul_overflow(stride.stride, by, &stride.stride) && stride.stride > 1)
-            add_stride(c, stride);
+        const axis_stride whole = unit[tir_operand(c->pool, e, 0)];
+        axis_stride part = whole;
+        if (!whole.var || __builtin_mul_overflow(whole.stride, by, &part.stride)) continue;
+        unit[e] = tir_get(c->pool, e)->op == TIR_DIV ? part : whole;
+        if (part.stride > 1) add_stride(c, part);
     }
 }
 

@@ -7,7 +7,6 @@
 #include "targets/cpu/image.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 enum {
     BLOCK_KEPT = 1 << 20,      /* bytes: larger blocks are freed after each link */

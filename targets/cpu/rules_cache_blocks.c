@@ -368,6 +368,8 @@ rules_taps rules_count_taps(rules *r, int s, const rules_tile_shape *t) {
     const int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
     const double taps = count_taps(r, stage, t, access, count);
     if (t->u < 0 || t->unit || axis < 0 || taps < TAPS) return (rules_taps){.count = 1};
+    if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[axis].var))
+        return (rules_taps){.count = taps};
     const double bytes = tile_bytes(r, s, t, access, count);
     const int64_t steps = rules_extent(r, &stage->axis[axis]),
                   blocks = bytes > r->machine->rates.kept * l2 ? count_blocks(steps, bytes, 8 * l2) : 0;

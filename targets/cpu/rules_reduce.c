@@ -228,6 +228,7 @@ static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
                  each = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     const double columns = ceil((double)rules_extent(r, &stage->axis[t->v]) / (double)t->nr),
                  rows = t->u < 0 ? 1 : ceil((double)rules_extent(r, &stage->axis[t->u]) / (double)t->mr);
+    /* only tiles with panels are summed block by block */
     const rules_taps taps = t->pack == UINT32_MAX ? (rules_taps){.count = 1} : rules_count_taps(r, s, t);
     const double tiles =
         ceil(points / ((double)t->nr * (double)(t->u < 0 ? 1 : t->mr)) / (taps.blocks ? taps.count : 1));

@@ -242,10 +242,11 @@ void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const r
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
 /* The results of a contraction that are taps of a window, as of a gradient of weights: they read the same operands, shifted. */
 typedef struct rules_taps {
-    double count; /* 1: none, or so few that they do not matter */
-    int64_t
-        blocks; /* of the reduction, of each of which one task sums all taps before the next, because a tile's operands
-                       exceed L2 (rules_prepare_cut); 0: the taps are tasks */
+    /* 1: none, or so few that they do not matter */
+    double count;
+    /* number of blocks of the reduction: one task sums all taps of a block before the next block, because the operands of a tile exceed L2
+     * (rules_prepare_cut); 0: the taps are tasks */
+    int64_t blocks;
 } rules_taps;
 
 rules_taps rules_count_taps(rules *r, int s, const rules_tile_shape *t);

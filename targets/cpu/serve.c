@@ -59,8 +59,10 @@ static volatile sig_atomic_t is_serving;
  * receive() detects the end. */
 static void end_without_host(int signal) {
     struct pollfd connection = {.fd = CPU_CONNECTION, .events = POLLRDHUP};
+    const int interrupted = errno;
     (void)signal;
     if (is_serving && poll(&connection, 1, 0) > 0) _exit(0);
+    errno = interrupted;
 }
 
 /* Any event of the connection raises SIGIO. */

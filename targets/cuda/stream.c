@@ -168,7 +168,8 @@ static dlc_status explain_memory(const target_device *device, size_t size, CUres
     return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: device %d has no %zu bytes of memory left", device->ordinal, size);
 }
 
-/* If memory runs out, work in progress, on any stream, releases its memory first, and the pool what is unused. */
+/* If memory runs out: waits for all work of the context, the host's included, which may release memory, and lets the pool give back what is
+ * unused. */
 static CUresult allocate_from_pool(target_stream *stream, size_t size, CUdeviceptr *pointer) {
     const target_device *device = stream->device;
     const cuda_driver *driver = &device->driver;
@@ -199,7 +200,7 @@ static void release(target_stream *stream, void *pointer) {
         device->driver.cuMemFree_v2(address(pointer)); /* waits for the device */
 }
 
-/* Memory of the pool, too, of which the driver waits for nothing. */
+/* cuMemFree also takes memory of the pool, for which it does not wait for the device: no work may use it any more (target.h). */
 static void free_memory(target_device *device, void *pointer) {
     if (pointer) device->driver.cuMemFree_v2(address(pointer));
 }

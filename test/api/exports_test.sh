@@ -31,9 +31,9 @@ needed=$(readelf -d "$OUT/libdlc.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
     grep -v '^lib\(c\|m\|gcc_s\|pthread\|dl\|rt\|asan\|ubsan\|tsan\)\.so\|^ld-linux\|^libLLVM' | tr '\n' ' ')
 [ -z "$needed" ]
 report "shared: needs at run time: $needed" $?
-# The library's own objects (LLVM's are not) end no process, print nothing and change nothing of it. The isolated compiler's main function
-# may; fprintf writes the map for perf.
-find "$OUT/lib" "$OUT/tir" "$OUT/graph" "$OUT/targets" "$OUT/jit" -name '*.o' ! -name 'gen_*.o' ! -name compiler_main.o >"$work/objects"
+# The library's own objects (LLVM's are not) end no process, print nothing and change nothing of it. What only the isolated compiler's
+# process runs may (compiler_main, serve); fprintf writes the map for perf.
+find "$OUT/lib" "$OUT/tir" "$OUT/graph" "$OUT/targets" "$OUT/jit" -name '*.o' ! -name 'gen_*.o' ! -name compiler_main.o ! -name serve.o >"$work/objects"
 said=$(xargs nm -u <"$work/objects" | awk '$1 == "U" { print $2 }' | sort -u | grep -x -E 'abort|_?exit|_Exit|quick_exit|__assert_fail|v?printf|__v?printf_chk|puts|putchar|perror|std(out|err|in)|signal|sigaction|setlocale|s?rand|strtok|(set|unset|put)env|chdir|umask|system|popen|fork|atexit|pthread_atfork|sched_setaffinity|fesetround' | tr '\n' ' ')
 [ -z "$said" ]
 report "the library's objects name: $said" $?

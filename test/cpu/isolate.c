@@ -112,14 +112,18 @@ static void test_memory(void **state) {
 #endif
 
 /* The number of a child of `parent`; 0: it has none. */
-static pid_t child_of(pid_t parent) {
-    char path[64], line[4096] = "";
+static const char *list_children(pid_t parent, char line[4096]) {
+    char path[64];
     snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)parent, (long)parent);
     FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    if (!fgets(line, sizeof line, file)) line[0] = 0;
-    fclose(file);
-    return (pid_t)atol(line);
+    if (!file || !fgets(line, 4096, file)) line[0] = 0;
+    if (file) fclose(file);
+    return line;
+}
+
+static pid_t child_of(pid_t parent) {
+    char line[4096];
+    return (pid_t)atol(list_children(parent, line));
 }
 
 /* A helper that hangs ends with its host, also where that is killed: it becomes a child of this process, which waits for it. */
@@ -134,7 +138,8 @@ static void test_host_killed(void **state) {
         compile(&f, NULL);
         _exit(1);
     }
-    while (!helper) helper = child_of(host);
+    for (int i = 0; i < 2000 && !(helper = child_of(host)); i++) usleep(10000);
+    assert_int_not_equal(helper, 0);
     usleep(300000); /* in the midst of the request, most often */
     kill(host, SIGKILL);
     assert_int_equal(waitpid(host, NULL, 0), host);
@@ -149,13 +154,9 @@ static void test_host_killed(void **state) {
 
 /* A helper that somebody kills, idle or not. */
 static void kill_children(void) {
-    char path[64], line[4096];
-    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
-    FILE *file = fopen(path, "re");
-    if (!file) return;
-    if (fgets(line, sizeof line, file))
-        for (char *at = strtok(line, " "); at; at = strtok(NULL, " ")) kill((pid_t)atol(at), SIGKILL);
-    fclose(file);
+    char line[4096];
+    list_children(getpid(), line);
+    for (char *at = strtok(line, " "); at; at = strtok(NULL, " ")) kill((pid_t)atol(at), SIGKILL);
 }
 
 static void *kill_soon(void *unused) {
