@@ -275,10 +275,9 @@ static bool is_layer(const doubts *d, uint32_t place) {
     return false;
 }
 
-/* Do the parts store many times more bytes for each other than the whole reads and writes? Attention scores grow quadratically
- * with the sequence length and may not fit in memory though the operands do. Layers grow with the rows, as these do. */
-static bool needs_much_memory(const doubts *d) {
-    const double times = 2;
+/* The bytes that the parts store for each other over those that the whole reads and writes. Layers grow with the rows, as these do, and are
+ * left out. */
+static double memory_between(const doubts *d) {
     const fuser *f = d->f;
     double between = 0, around = 0;
     for (uint32_t i = 0; i < d->whole.input_count; i++) around += most_bytes(f->g, d->whole.inputs[i]);
@@ -292,7 +291,12 @@ static bool needs_much_memory(const doubts *d) {
         }
         if (crosses && !is_layer(d, i)) between += most_bytes(f->g, f->g->nodes.data[index].first);
     }
-    return between > times * around;
+    return around > 0 ? between / around : 0;
+}
+
+/* Attention scores grow quadratically with the sequence length and may not fit in memory though the operands do. */
+static bool needs_much_memory(const doubts *d) {
+    return memory_between(d) > 2;
 }
 
 /* Sets cycles[] to those of all parts after undoing the joins in `cut`; false: the parts depend on each other in a cycle, need too
@@ -310,7 +314,6 @@ static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS
  * makes or undoes one join at a time while that is faster; cuts that are slower than the separate parts on several threads are
  * not considered. */
 static uint32_t choose_cut(doubts *d) {
-    const double even = 1.01; /* differences below the model's accuracy favour fewer kernels */
     const uint32_t all = (1u << d->count) - 1;
     double parts[GRAPH_FUSE_WIDTHS], here[GRAPH_FUSE_WIDTHS], least;
     uint32_t chosen = all;
@@ -318,6 +321,9 @@ static uint32_t choose_cut(doubts *d) {
         if (!predict_cut(d, 0, parts)) return 0;
         chosen = 0;
     }
+    /* Differences below the model's accuracy favour fewer kernels; larger ones do, too, if these save more memory than the whole reads and
+     * writes: the model does not know the time of stores that miss */
+    const double even = chosen == all && memory_between(d) > 1 ? 1.15 : 1.01;
     least = parts[0];
     for (int k = -1, turns = 0; k < d->count && turns <= d->count;) {
         uint32_t cut = k < 0 ? 0 : chosen ^ (1u << k);
