@@ -340,15 +340,25 @@ static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t
     return at;
 }
 
-/* Bytes by which an access advances along a loop, in the mean, from one iteration to the next. */
-static double stride_along(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
+/* How an access advances along a loop. If the stride changes after 2^k iterations, in runs of 2^k: an axis that is stored in blocks, and
+ * whose variable is a sum of several loops' variables, so that it is not counted as loops over its blocks; else by the average stride. */
+static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
     const int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
     const int64_t first = address_at(c, l->var, l->low, buffer, index);
-    return (double)(address_at(c, l->var, l->low + steps * l->step, buffer, index) - first) / (double)steps;
+    const int64_t all = address_at(c, l->var, l->low + steps * l->step, buffer, index) - first;
+    if (steps == 1) return (cost_pace){.stride = (double)all};
+    const int64_t step = address_at(c, l->var, l->low + l->step, buffer, index) - first;
+    for (int64_t run = 2; run <= steps && all != steps * step; run *= 2) {
+        const int64_t jump = address_at(c, l->var, l->low + run * l->step, buffer, index) - first;
+        if (jump == run * step) continue;
+        if (address_at(c, l->var, l->low + (run - 1) * l->step, buffer, index) - first != (run - 1) * step) break;
+        return (cost_pace){(double)step, (double)run, (double)jump};
+    }
+    return (cost_pace){.stride = (double)all / (double)steps};
 }
 
-/* Sets the access' stride along each open loop. */
-static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, double stride[OPEN]) {
+/* Sets the access' pace along each open loop. */
+static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
     for (int d = 0; d < rank; d++) {
@@ -357,25 +367,25 @@ static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, dou
     }
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
-        stride[i] = 0;
+        pace[i] = (cost_pace){0};
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
-        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : stride_along(c, l, buffer, index);
+        pace[i] = irregular >> i & 1 ? (cost_pace){.stride = COST_IRREGULAR} : pace_of(c, l, buffer, index);
     }
 }
 
-static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], bool store, bool past_caches) {
+static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN], bool store, bool past_caches) {
     cost_access access = {.loop = c->depth ? c->open[c->depth - 1].nest : 0,
                           .buffer = buffer,
                           .bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype),
                           .store = store,
                           .past_caches = past_caches,
                           .count = c->depth};
-    for (int i = 0; i < c->depth; i++) access.stride[i] = stride[c->depth - 1 - i];
+    for (int i = 0; i < c->depth; i++) access.pace[i] = pace[c->depth - 1 - i];
     for (uint32_t a = c->nest.accesses.count; a > 0; a--) {
         const cost_access *other = &c->nest.accesses.data[a - 1];
         if (other->loop != access.loop) break;
         if (other->buffer == buffer && other->store == store &&
-            memcmp(other->stride, access.stride, sizeof access.stride) == 0)
+            memcmp(other->pace, access.pace, sizeof access.pace) == 0)
             return;
     }
     lib_vec_push(c->arena, &c->nest.accesses, access);
@@ -395,13 +405,13 @@ typedef struct lane_places {
     double step;
 } lane_places;
 
-static lane_places places_of_lanes(const counter *c, const double stride[OPEN], uint32_t mask, double bytes) {
+static lane_places places_of_lanes(const counter *c, const cost_pace pace[OPEN], uint32_t mask, double bytes) {
     lane_places places = {.together = true};
     for (int i = 0; i < c->depth; i++) {
         if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
-        places.reversed = stride[i] == -bytes;
-        places.together = stride[i] == bytes || stride[i] == 0 || places.reversed;
-        places.step = stride[i] / bytes;
+        places.reversed = pace[i].stride == -bytes;
+        places.together = pace[i].stride == bytes || pace[i].stride == 0 || places.reversed;
+        places.step = pace[i].stride / bytes;
     }
     return places;
 }
@@ -410,15 +420,15 @@ static lane_places places_of_lanes(const counter *c, const double stride[OPEN], 
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, const tir_stmt *store) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
-    double stride[OPEN];
-    find_strides(c, buffer, index, stride);
-    note_access(c, buffer, stride, store != NULL, store && store->store.non_temporal);
+    cost_pace pace[OPEN];
+    find_paces(c, buffer, index, pace);
+    note_access(c, buffer, pace, store != NULL, store && store->store.non_temporal);
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     const double lanes = lanes_of(&done);
     double moves = share_of(c, &done, dtype), shuffles = 0;
-    const lane_places places = places_of_lanes(c, stride, mask, bytes);
+    const lane_places places = places_of_lanes(c, pace, mask, bytes);
     if (places.reversed) {
         shuffles = 1;
     } else if (!places.together && store && store->store.rows > 1) { /* transposed in registers */
@@ -634,6 +644,13 @@ static void count_body(counter *c, const counted_loop *loop, int count, const ti
     memcpy(c->runs, before, sizeof before);
 }
 
+/* Is each sample's loop as long as the first one's, and does it begin at a multiple of the stride? */
+static bool is_aligned(const counted_loop *loop, int64_t stride) {
+    for (int s = 0; s < SAMPLES; s++)
+        if (loop->extent[s] != loop->extent[0] || loop->lower[s] % stride) return false;
+    return true;
+}
+
 /* A loop that stands for several axes, as tasks do, is counted as loops over these: its variable's values are divided by their strides
  * (c->strides). Loops inside of it need places, too. */
 static void count_axes(counter *c, const counted_loop *loop, const tir_stmt *body) {
@@ -641,16 +658,15 @@ static void count_axes(counter *c, const counted_loop *loop, const tir_stmt *bod
     int count = 0;
     int64_t rest = loop->extent[0];
     for (uint32_t i = 0; i < c->strides.count && count < AXES && c->depth + count < OPEN / 2; i++) {
-        const axis_stride *stride = &c->strides.data[i];
-        if (stride->var != loop->var || rest % stride->stride || stride->stride >= rest) continue;
+        const int64_t stride = c->strides.data[i].stride;
+        if (c->strides.data[i].var != loop->var || rest % stride || stride >= rest || !is_aligned(loop, stride))
+            continue;
         axes[count] = *loop;
-        axes[count].step = stride->stride;
+        axes[count].step = stride;
         axes[count].between = count > 0;
-        for (int s = 0; s < SAMPLES; s++) axes[count].extent[s] = rest / stride->stride;
-        count++, rest = stride->stride;
+        for (int s = 0; s < SAMPLES; s++) axes[count].extent[s] = rest / stride;
+        count++, rest = stride;
     }
-    for (int s = 1; s < SAMPLES; s++)
-        if (loop->lower[s] != loop->lower[0] || loop->extent[s] != loop->extent[0]) count = 0;
     axes[count] = *loop;
     axes[count].between = count > 0;
     for (int s = 0; s < SAMPLES && count > 0; s++) axes[count].extent[s] = rest;

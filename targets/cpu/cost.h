@@ -56,6 +56,16 @@ typedef struct cost_loop {
     bool serial_inside;
 } cost_loop;
 
+/* How an access advances from one iteration of a loop to the next. */
+typedef struct cost_pace {
+    /* bytes from one iteration to the next; COST_IRREGULAR: depends on data */
+    double stride;
+    /* number of iterations at this stride, after which the next such run begins `jump` bytes after the beginning of this one; 0: all
+     * iterations */
+    double run;
+    double jump;
+} cost_pace;
+
 typedef struct cost_access {
     /* innermost loop around the access */
     int loop;
@@ -63,9 +73,9 @@ typedef struct cost_access {
     /* of an element */
     double bytes;
     bool store, past_caches;
-    /* number of loops around the access; bytes from one iteration to the next of each, the innermost first (COST_IRREGULAR: data decides) */
+    /* number of loops around the access; pace[0] is that of the innermost */
     int count;
-    double stride[COST_LOOPS];
+    cost_pace pace[COST_LOOPS];
 } cost_access;
 #define COST_IRREGULAR 1e30
 

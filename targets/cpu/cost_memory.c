@@ -19,6 +19,15 @@ static int add_step(step *steps, int count, double stride, double trips) {
     return count + 1;
 }
 
+/* The access' steps along a loop, at most two, inner one first. */
+static int steps_of(const cost_pace *pace, double trips, step pair[2]) {
+    const bool jumps = pace->run > 0 && pace->run < trips;
+    int count = add_step(pair, 0, pace->stride, jumps ? pace->run : trips);
+    if (!jumps || pace->jump == 0) return count;
+    pair[count] = (step){fabs(pace->jump), trips / pace->run};
+    return count + 1;
+}
+
 /* The bytes that an access touches while some of the loops around it run, each byte counted once: `pieces` runs of `run` contiguous bytes.
  * `share`: a page of memory has a fixed number of cache lines; the part of these line positions at which the access' lines lie. Lines at one
  * position map to one set of L1, and, since pages are placed at random, to one of few sets of L2. */
@@ -40,11 +49,12 @@ static uint64_t repeat_lines(const cost_nest *nest, uint64_t some, double stride
 }
 
 static extent extent_of(const cost_nest *nest, const cost_access *a, int count) {
-    step steps[COST_LOOPS];
+    step steps[2 * COST_LOOPS], pair[2];
     extent e = {.run = a->bytes, .pieces = 1};
     int used = 0, loop = a->loop, at = 0;
     for (int i = 0; i < count && loop > 0; i++, loop = nest->loops.data[loop].parent) {
-        used = add_step(steps, used, a->stride[i], nest->loops.data[loop].trips);
+        const int more = steps_of(&a->pace[i], nest->loops.data[loop].trips, pair);
+        for (int k = 0; k < more; k++) used = add_step(steps, used, pair[k].stride, pair[k].trips);
     }
     /* ascending: parts that overlap or share lines are one run */
     for (; at < used && steps[at].stride <= fmax(e.run, nest->line); at++)
@@ -92,18 +102,21 @@ static void merge_streams(step *beside, int *count, double *run, double *streams
 static double stream_of(const cost_nest *nest, const cost_access *a, int *loops) {
     enum { STREAMS = 32 };
     double run = a->bytes, streams = 1;
-    step beside[COST_LOOPS];
+    step beside[2 * COST_LOOPS];
     int loop = a->loop, count = 0;
     for (*loops = 0; *loops < a->count && loop > 0; loop = nest->loops.data[loop].parent) {
-        const step along = {fabs(a->stride[*loops]), nest->loops.data[loop].trips};
+        step pair[2];
+        const int more = steps_of(&a->pace[*loops], nest->loops.data[loop].trips, pair);
         ++*loops;
-        if (along.stride == 0 || along.trips <= 1) continue;
-        if (along.stride <= fmax(run, nest->line)) /* a clipped loop's trips are a mean: the longest leave no gaps */
-            run += along.stride * (ceil(along.trips) - 1);
-        else if ((streams *= along.trips) > (double)STREAMS)
-            return run;
-        else
-            beside[count++] = along;
+        for (int k = 0; k < more; k++) {
+            if (pair[k].stride <=
+                fmax(run, nest->line)) /* a clipped loop's trips are a mean: the longest leave no gaps */
+                run += pair[k].stride * (ceil(pair[k].trips) - 1);
+            else if ((streams *= pair[k].trips) > (double)STREAMS)
+                return run;
+            else
+                beside[count++] = pair[k];
+        }
         if (a->store) merge_streams(beside, &count, &run, &streams);
     }
     return run;
