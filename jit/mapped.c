@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Takes over the descriptor. `path`: what messages call the file. */
+/* Maps the file or reads it into the arena, and closes the descriptor. `path`: the file's name in messages. */
 static void map_or_read(jit_mapped *file, lib_arena *arena, int descriptor, const char *path, bool read) {
     struct stat about = {0};
     void *mapping = MAP_FAILED;

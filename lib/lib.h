@@ -220,7 +220,7 @@ uint64_t lib_hash_name(const void *bytes, size_t size);
 static inline uint64_t lib_hash_string(const char *string) {
     return lib_hash_name(string, strlen(string));
 }
-/* Fast, not cryptographic: whoever chooses the bytes can choose others of the same hash. */
+/* Fast, not cryptographic: different bytes with the same hash are easily made. */
 lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed);
 /* For what comes from graphs and files and is taken to be equal if its hash is: nobody knows other bytes of the same hash. */
 lib_hash128 lib_digest(const void *bytes, size_t size, lib_hash128 seed);
@@ -324,8 +324,8 @@ char *lib_file_read_open(lib_arena *arena, int file, const char *path, size_t *s
 /* The start of a small file as a string, size - 1 bytes at most; false: missing or empty. Allocates nothing. */
 bool lib_file_read_start(const char *path, char *buffer, size_t size);
 
-/* Moves a descriptor out of the range of the standard streams, which it is in if the host has closed some: what threads of the host print must
- * not go into the file. On failure closes it, makes it -1 and sets errno. Returns whether it is a descriptor. */
+/* If *descriptor is 0, 1 or 2, which a new file gets when the host has closed standard streams: replaces it by a higher one, so that what the
+ * host prints does not go into the file. On failure closes it, sets it to -1 and sets errno. Returns whether *descriptor is valid. */
 bool lib_file_leave_standard(int *descriptor);
 /* Creates a file that does not exist yet, for writing. Its descriptor is no standard stream; -1: refused, with errno. */
 int lib_file_create(const char *path, unsigned mode);

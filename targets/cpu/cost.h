@@ -8,6 +8,8 @@
 /* Sets the rates, from the other facts (machine.c). */
 void cpu_set_rates(tir_machine *machine);
 
+/* ---- caches (cost_time.c) */
+
 /* Capacity of a level of memory; the last one is unlimited. */
 double cost_level_bytes(const tir_machine *machine, int level);
 
@@ -18,6 +20,8 @@ int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes, 
 /* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, map to the same sets of L1: a set with more streams
  * than ways loses each line before the line's next element is read. */
 double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes);
+
+/* ---- work (cost.c) and its time (cost_time.c) */
 
 /* Work of a kernel's loops, over all iterations. */
 typedef struct cost_work {
@@ -34,7 +38,7 @@ typedef struct cost_work {
     double single_cycles, single_phases;
 } cost_work;
 
-/* cost.c: *work: the work of one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
+/* Sets *work to the work of one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
 void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work);
 /* Cycles of a run on cost->threads threads. */

@@ -35,7 +35,7 @@ static void test_local_tensor(void **state) {
     dlc_context_destroy(context);
 }
 
-/* Carried values of each element type that there can be: what is saved is loaded again. */
+/* A trainer with a carried value is saved and loaded again, for each element type that a carried value may have. */
 typedef struct carried_case {
     dlc_dtype dtype;
     dlc_initial initial;

@@ -360,7 +360,7 @@ static void test_host_target(void **state) {
     dlc_context_destroy(context);
 }
 
-/* What the host does later on its stream is not waited for: it may take long, or wait for the host. */
+/* Waiting for an event waits for the run alone, not for work that the host enqueues on its stream after the run. */
 static void test_work_after(void **state) {
     (void)state;
     dlc_context *context;
