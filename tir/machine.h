@@ -14,6 +14,10 @@ typedef struct tir_rates {
     /* instructions per cycle: floating-point vector instructions (multiply, add, fused), vector instructions of any kind, loads and stores
      * of vectors, instructions of any kind */
     double fma, vector, load, store, issue;
+    /* loads of vectors per cycle while lines arrive in L1, over the time of a kernel */
+    double load_sustained;
+    /* instructions per cycle that add products of pairs of bf16, if the machine has such a unit */
+    double dot_bf16;
     /* operands of a register tile's multiplications that are loaded per cycle, whole vectors and single elements */
     double operand;
     /* bytes per cycle that divisions of f32, and of f64, produce */
@@ -29,6 +33,8 @@ typedef struct tir_rates {
     /* cycles for a store of a vector beyond L2, for a row of an operand whose page is not in the TLB, and for a line that lines of the same
      * set have evicted from L2; for which the hardware prefetcher stops at the end of a page that is read from memory */
     double store_beyond_l2, page_miss, set_miss, page_stop;
+    /* rows of a product that are computed in the time in which the other operand's line comes from L3 */
+    double streamed_rows;
     /* part of a cache that keeps data while other data streams through it */
     double kept;
     /* part of the time of a less busy execution unit that the busiest one does not hide */

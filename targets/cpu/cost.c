@@ -161,7 +161,7 @@ static price price_of_cast(const counter *c, tir_dtype to, tir_dtype from) {
     bool unit = (c->machine->unit_bits & CPU_BF16_DOT) != 0;
     if (to == DLC_BF16 || to == DLC_F16) return (price){0, to == DLC_F16 ? 2 : unit ? 4 : 6};
     if (is_real(from) && !lib_dtype_is_float((dlc_dtype)to)) return (price){1, 5};
-    return (price){0, from == DLC_F16 ? 2 : 1};
+    return (price){0, from == DLC_F16 || from == DLC_BF16 ? 2 : 1}; /* bf16: extended and shifted */
 }
 
 static price price_of(const counter *c, tir_expr e) {
@@ -186,7 +186,8 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_MULADD: return (price){1, 1};
     case TIR_DOT2_BF16:
     case TIR_DOT2_I16:
-    case TIR_DOT4_U8I8: return (price){1, cpu_unit_instructions((tir_op)node->op)};
+    case TIR_DOT4_U8I8:
+        return (price){cpu_unit_multiplications(c->machine, (tir_op)node->op), cpu_unit_instructions((tir_op)node->op)};
     case TIR_MIN:
     case TIR_MAX: return (price){0, real ? 3 : 1};
     case TIR_CAST: return price_of_cast(c, node->dtype, operand);
@@ -531,8 +532,9 @@ static void count_list(counter *c, const tir_stmt *stmt);
 
 /* Cycles of a serial loop: its execution units' time and its chain of dependences overlap, the loops inside do not. */
 static double frame_cycles(const counter *c, const frame *f, double entries) {
-    double cycles = f->fma / c->rates->fma, limit[4] = {f->vector / c->rates->vector, f->load / c->rates->load,
-                                                        f->store / c->rates->store, f->instructions / c->rates->issue};
+    double cycles = f->fma / c->rates->fma,
+           limit[4] = {f->vector / c->rates->vector, f->load / c->rates->load_sustained, f->store / c->rates->store,
+                       f->instructions / c->rates->issue};
     for (int i = 0; i < 4; i++)
         if (limit[i] > cycles) cycles = limit[i];
     /* a short loop's chain overlaps with the loops after it */

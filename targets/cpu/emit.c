@@ -394,12 +394,28 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
 }
 
 /* For the search for non-temporal stores to arguments: these need aligned addresses, and the alignment of arguments is known only at run
- * time. */
+ * time, as is whether a result takes the place of an operand (its lines are in the caches then, and a store past them takes longer). */
 typedef struct stream_search {
     emitter *e;
     /* OR of the addresses of all arguments with non-temporal stores; NULL: there are none */
     LLVMValueRef address;
 } stream_search;
+
+/* Is none of the arguments with non-temporal stores (emit_buffer.aligned) also another argument of the kernel? */
+static LLVMValueRef has_own_results(emitter *e) {
+    const tir_buffer *buffers = e->kernel->buffers.data;
+    LLVMValueRef own = NULL;
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
+        if (!e->buffer[i].aligned || buffers[i].scope != TIR_SCOPE_ARG) continue;
+        for (uint32_t k = 0; k < e->kernel->buffers.count; k++) {
+            if (k == i || buffers[k].scope != TIR_SCOPE_ARG || e->buffer[k].aligned) continue;
+            LLVMValueRef differ =
+                LLVMBuildICmp(e->builder, LLVMIntNE, e->buffer[i].base.llvm, e->buffer[k].base.llvm, "");
+            own = own ? LLVMBuildAnd(e->builder, own, differ, "") : differ;
+        }
+    }
+    return own;
+}
 
 static void find_stream(void *user, const tir_stmt *stmt) {
     stream_search *search = user;
@@ -412,7 +428,7 @@ static void find_stream(void *user, const tir_stmt *stmt) {
     buffer->aligned = true;
 }
 
-/* The tasks; twice if the schedule asks for non-temporal stores, for aligned arguments and for others. */
+/* The tasks; twice if the schedule asks for non-temporal stores, for aligned arguments beside the operands and for others. */
 static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
     LLVMValueRef begin = LLVMGetParam(e->function, BEGIN), end = LLVMGetParam(e->function, END);
     stream_search search = {e, NULL};
@@ -420,7 +436,8 @@ static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
     tir_stmt_walk(phase->body, find_stream, &search);
     if (search.address) {
         LLVMValueRef rest = LLVMBuildAnd(e->builder, search.address, emit_i64(e, TIR_BUFFER_ALIGNMENT - 1), "");
-        LLVMValueRef aligned = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), "");
+        LLVMValueRef aligned = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), ""), own = has_own_results(e);
+        if (own) aligned = LLVMBuildAnd(e->builder, aligned, own, "");
         LLVMValueRef middle = LLVMBuildSelect(e->builder, aligned, end, begin, "");
         emit_tasks(e, phase, begin, middle, false);
         begin = middle;

@@ -8,13 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Rates of one core (tir_rates) as measured, 0: not. load_sustained is of 512-bit vectors; bandwidth and distant are of L2, L3 and memory;
+ * dot_bf16 is in cycles. */
+typedef struct cpu_measured {
+    double load_sustained, page_stop, streamed_rows, bandwidth[TIR_LEVELS - 1], distant[TIR_LEVELS - 1], dot_bf16;
+} cpu_measured;
+
+static const cpu_measured zen3 = {.page_stop = 10}, zen5 = {.bandwidth = {60}},
+                          rapids = {.load_sustained = 1.7,
+                                    .streamed_rows = 10,
+                                    .bandwidth = {38, 10, 5.6},
+                                    .distant = {30, 5, 2.2},
+                                    .dot_bf16 = 2.2};
+
 /* The 64-bit x86 processors of LLVM 19, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
-    /* number of 512-bit FMAs per cycle */
-    int wide_ports;
-    /* where they were measured, else 0: tir_rates.page_stop; tir_rates.bandwidth of L2 */
-    int page_stop, l2_bandwidth;
+    /* of 512-bit vectors: FMAs per cycle; instructions of any kind per cycle, 0: more than FMAs */
+    int wide_ports, vector_ports;
+    const cpu_measured *measured;
 } cpu_row;
 
 static const cpu_row known_cpus[] = {
@@ -32,18 +44,18 @@ static const cpu_row known_cpus[] = {
     {.name = "haswell"},
     {.name = "broadwell"},
     {.name = "skylake"},
-    {.name = "skylake-avx512", .wide_ports = 2},
-    {.name = "cascadelake", .wide_ports = 2},
-    {.name = "cooperlake", .wide_ports = 2},
+    {.name = "skylake-avx512", .wide_ports = 2, .vector_ports = 2},
+    {.name = "cascadelake", .wide_ports = 2, .vector_ports = 2},
+    {.name = "cooperlake", .wide_ports = 2, .vector_ports = 2},
     {.name = "cannonlake", .wide_ports = 1},
     {.name = "icelake-client", .wide_ports = 1},
-    {.name = "icelake-server", .wide_ports = 2},
+    {.name = "icelake-server", .wide_ports = 2, .vector_ports = 2},
     {.name = "tigerlake", .wide_ports = 1},
     {.name = "rocketlake", .wide_ports = 1},
-    {.name = "sapphirerapids", .wide_ports = 2},
-    {.name = "emeraldrapids", .wide_ports = 2},
-    {.name = "graniterapids", .wide_ports = 2},
-    {.name = "graniterapids-d", .wide_ports = 2},
+    {.name = "sapphirerapids", .wide_ports = 2, .vector_ports = 2, .measured = &rapids},
+    {.name = "emeraldrapids", .wide_ports = 2, .vector_ports = 2, .measured = &rapids},
+    {.name = "graniterapids", .wide_ports = 2, .vector_ports = 2, .measured = &rapids},
+    {.name = "graniterapids-d", .wide_ports = 2, .vector_ports = 2, .measured = &rapids},
     {.name = "alderlake"},
     {.name = "raptorlake"},
     {.name = "meteorlake"},
@@ -76,9 +88,9 @@ static const cpu_row known_cpus[] = {
     {.name = "bdver4"},
     {.name = "znver1"},
     {.name = "znver2"},
-    {.name = "znver3", .page_stop = 10},
+    {.name = "znver3", .measured = &zen3},
     {.name = "znver4", .wide_ports = 1},
-    {.name = "znver5", .wide_ports = 2, .l2_bandwidth = 60},
+    {.name = "znver5", .wide_ports = 2, .measured = &zen5},
     {.name = "knl", .wide_ports = 2},
     {.name = "knm", .wide_ports = 2},
 };
@@ -231,40 +243,50 @@ static void choose_portable(target_device *device) {
  * rates). */
 void cpu_set_rates(tir_machine *m) {
     const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
+    static const cpu_measured none;
     const cpu_row *row = find_cpu(m->name);
-    const double l2 = row && row->l2_bandwidth ? row->l2_bandwidth : 32;
+    const cpu_measured *own = row && row->measured ? row->measured : &none;
+    const bool two = m->vector_bytes == 64 && row && row->vector_ports == 2;
     m->page = 4096;
     m->tlb_pages = 64;
-    m->rates = (tir_rates){.fma = ports,
-                           .vector = m->half_units ? 2 : 3,
-                           .load = ports,
-                           .store = width,
-                           .issue = 5,
-                           .operand = 2,
-                           .divide = 7,
-                           .divide_f64 = 5,
-                           .latency = 4,
-                           .window = 256,
-                           .misses = 12,
-                           .bandwidth = {ports * m->vector_bytes, l2, 20, 7.5},
-                           .distant = {ports * m->vector_bytes, 32, 18.8, 3.2},
-                           .panel_vector = 1.5,
-                           .rows_vector = 2,
-                           .store_beyond_l2 = 6,
-                           .page_miss = 2,
-                           .set_miss = 6,
-                           .page_stop = row && row->page_stop ? row->page_stop : 150,
-                           .kept = 0.75,
-                           .exposed_units = 0.05,
-                           .exposed = {0.3, 0.2, 0.3, 0.3},
-                           .loop = 6,
-                           .task = 10,
-                           .phase = 60,
-                           .join = 1500,
-                           .tile = 26,
-                           .tile_beyond_l2 = 40,
-                           .tile_unbroadcast = 10,
-                           .tile_line = 0.6};
+    m->rates =
+        (tir_rates){.fma = ports,
+                    .dot_bf16 = own->dot_bf16 > 0 ? 1 / own->dot_bf16 : ports,
+                    .vector = m->half_units || two ? 2 : 3,
+                    .load = ports,
+                    .load_sustained = own->load_sustained > 0 && m->vector_bytes == 64 ? own->load_sustained : ports,
+                    .store = width,
+                    .issue = 5,
+                    .operand = 2,
+                    .divide = 7,
+                    .divide_f64 = 5,
+                    .latency = 4,
+                    .window = 256,
+                    .misses = 12,
+                    .bandwidth = {ports * m->vector_bytes, 32, 20, 7.5},
+                    .distant = {ports * m->vector_bytes, 32, 18.8, 3.2},
+                    .panel_vector = 1.5,
+                    .rows_vector = 2,
+                    .store_beyond_l2 = 6,
+                    .page_miss = 2,
+                    .set_miss = 6,
+                    .streamed_rows = own->streamed_rows > 0 ? own->streamed_rows : 4,
+                    .page_stop = own->page_stop > 0 ? own->page_stop : 150,
+                    .kept = 0.75,
+                    .exposed_units = 0.05,
+                    .exposed = {0.3, 0.2, 0.3, 0.3},
+                    .loop = 6,
+                    .task = 10,
+                    .phase = 60,
+                    .join = 1500,
+                    .tile = 26,
+                    .tile_beyond_l2 = 40,
+                    .tile_unbroadcast = 10,
+                    .tile_line = 0.6};
+    for (int i = 1; i < TIR_LEVELS; i++) {
+        if (own->bandwidth[i - 1] > 0) m->rates.bandwidth[i] = own->bandwidth[i - 1];
+        if (own->distant[i - 1] > 0) m->rates.distant[i] = own->distant[i - 1];
+    }
 }
 
 /* ---- caches */

@@ -12,7 +12,6 @@
 
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
-    FEW_ROWS = 4,      /* with fewer rows, loading a line from L3 or memory takes longer than computing with one */
     FEW_TILES = 3      /* with at most so many tiles, the first one takes a large part of the time */
 };
 
@@ -150,18 +149,18 @@ static bool stops_at_pages(const tir_machine *machine) {
     return machine->rates.page_stop > PAYS * stream;
 }
 
-/* With few rows the hardware prefetcher is as fast as L3; with one or two, it stops at the ends of pages for longer than they compute if the
- * panels come from memory (Zen 4: of 1x2048x1024 from L3, prefetches a page ahead took 28 % of the time; 4x4096x4096 from memory 27 %; on
- * Zen 3 1x4096x4096 took 1.19 times as long with them). */
+/* With few rows the hardware prefetcher is as fast as L3, but stops at the ends of pages for longer than they compute if the panels come from
+ * memory (Zen 4: of 1x2048x1024 from L3, prefetches a page ahead took 28 % of the time; on Zen 3 1x4096x4096 took 1.19 times as long with
+ * them; Emerald Rapids: 8x768x3072 from L3 0.79 without prefetches of the next panel, 16x1024x4096 0.89 with; of 180 MB, four rows, the next
+ * panel 15.0 ms, none 14.5, a page ahead 11.0). */
 static fetch choose_fetch(rules *r, const tir_stage *stage, const rules_tile_shape *t, int step, double rows,
                           double panels, double working_set) {
     static const char *const ways[] = {"none", "next_panel", "page_ahead"};
     const double l2 = (double)r->machine->l2, kept = r->machine->rates.kept;
     const bool in_block = t->blocks_axis == step;
     fetch best = FETCH_NONE;
-    if (rows < (double)FEW_ROWS)
-        best = rows <= 2 && panels > kept * (double)r->machine->l3 && stops_at_pages(r->machine) ? FETCH_PAGE_AHEAD
-                                                                                                 : FETCH_NONE;
+    if (rows < r->machine->rates.streamed_rows)
+        best = panels > kept * (double)r->machine->l3 && stops_at_pages(r->machine) ? FETCH_PAGE_AHEAD : FETCH_NONE;
     else if (working_set <= kept * l2)
         best = panels > l2 / 4 ? FETCH_NEXT_PANEL : FETCH_NONE;
     else if (rows <= (double)(FEW_TILES * t->mr) && !in_block && panels > l2)

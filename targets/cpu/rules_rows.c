@@ -922,6 +922,20 @@ static void split_root(row_plan *p, const int *members, int count) {
     }
 }
 
+/* Maps of the same points with several results: all of them may be stored past the caches. */
+static void store_maps_past_caches(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    for (int i = 0; i < count; i++)
+        if (!rules_pointwise(r, members[i])) return;
+    for (int i = 0; i <= count; i++) {
+        const int s = i < count ? members[i] : p->root;
+        const tir_stage *stage = &r->region->stages.data[s];
+        const int along = i < count ? rules_axis_labelled(r, s, p->v) : p->v;
+        const bool written = stage->count == 1 && r->region->tensors.data[stage->tensor[0]].output;
+        if (written && along >= 0 && rules_store_stride(r, s, along) == 1) rules_store_past_caches(r, stage);
+    }
+}
+
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members, count = rules_members(r, root, &members);
@@ -952,6 +966,7 @@ bool rules_rows(rules *r, int root) {
     const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)
         if (!tiled || !inside[members[i]]) attach_row_member(&p, members[i]);
+    if (p.across) store_maps_past_caches(&p, members, count);
     if (!tiled && !fetch_next_row(&p, members, count))
         for (int i = 0; i < count; i++) fetch_ahead(&p, members, i);
     return true;

@@ -237,7 +237,12 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     for (const tir_unit *unit = r->machine->units; unit && unit->name; unit++)
         if (try_unit(r, s, t, unit, access, count, rows)) break;
     const tir_unit *fitting = t->unit;
-    if (pinned && tir_is_pinned(r->schedule, r->region->stages.data[s].name, "unit", "none")) *t = without;
+    if (!fitting) return;
+    const char *stage = r->region->stages.data[s].name;
+    const bool slow = cpu_unit_multiplications(r->machine, fitting->op) > tir_unit_width(fitting);
+    const bool by_unit = pinned && tir_is_pinned(r->schedule, stage, "unit", fitting->name),
+               by_none = pinned && tir_is_pinned(r->schedule, stage, "unit", "none");
+    if (by_none || (slow && !by_unit)) *t = without;
     t->fitting = fitting;
 }
 
@@ -397,6 +402,7 @@ static bool begin(trial *a) {
     rules_tile_problem *p = &a->p;
     *p = (rules_tile_problem){.m = 1,
                               .instructions = 1,
+                              .multiplications = 1,
                               .heavy = a->heavy,
                               .steps = reduction_steps(r, a->stage),
                               .unrolled_points = 1,
@@ -513,6 +519,7 @@ static void count_instructions(trial *a) {
     if (!p->separate) choose_unit(r, a->s, t, a->access, a->count, p->m, a->pinned);
     if (!t->unit) return;
     p->instructions = cpu_unit_instructions(t->unit->op);
+    p->multiplications = cpu_unit_multiplications(r->machine, t->unit->op);
     const rules_operand_tile tile = {.v = a->v, .u = t->u, .nr = t->lanes};
     p->prepared += t->pack != UINT32_MAX && !t->pack_copy && rules_widened_dtype(r, a->s, t->pack, t->unit);
     p->prepared_rows += !t->steps_copy && rules_converts_rows(r, a->s, &tile, t->unit, &a->copying) ? 2 : 0;
@@ -720,6 +727,8 @@ static void record_tile(rules *r, int s, rules_tile_shape *t) {
     tir_record_number(r->schedule, stage->name, "columns", t->columns, t->nr);
     if (t->u >= 0) tir_record_number(r->schedule, stage->name, "rows", (tir_numbers){1, t->rows, 1}, t->mr);
     if (t->inner_steps) tir_record_word(r->schedule, stage->name, "steps_inside", 2, sides, t->steps_inside);
+    if (t->fitting && !t->unit)
+        tir_doubt(r->schedule, stage->name, "unit", unit[1]); /* it is slow, but converts nothing */
     if (t->fitting) tir_record_word(r->schedule, stage->name, "unit", 2, unit, t->unit != NULL);
     const int64_t n = rules_extent(r, &stage->axis[t->v]);
     if (n <= t->nr || n % t->nr == 0) return;

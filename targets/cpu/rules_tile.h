@@ -81,6 +81,8 @@ typedef struct rules_tile_problem {
     int64_t prepared, prepared_rows;
     /* vector instructions of a product: a multiplication, and with some units a sum, which needs a register for the product */
     int instructions;
+    /* multiply-adds of f32 that take as long as a product: 1, more with a slow unit */
+    double multiplications;
     /* number of window points that are unrolled together */
     int64_t unrolled_points;
     /* number of neighbouring points along u from the first to the last of these */

@@ -134,7 +134,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
     const double products = tile_vectors(r, p, height, used, t->lanes), all = p->instructions * products + prepared;
-    double fma = (p->instructions > 1 ? products : all) / rates->fma;
+    double fma = (p->instructions > 1 ? products : p->multiplications * products + prepared) / rates->fma;
     double loads = (height + vectors * p->lines_per_load) / rates->operand;
     double stream = rates->panel_vector * vectors; /* the vector operand is streamed from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);

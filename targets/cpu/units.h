@@ -25,4 +25,9 @@ static inline int cpu_unit_instructions(tir_op op) {
     return op == TIR_DOT2_I16 ? 2 : 1;
 }
 
+/* Multiply-adds of f32 vectors that take as long as a multiplication of a unit's operator. */
+static inline double cpu_unit_multiplications(const tir_machine *machine, tir_op op) {
+    return op == TIR_DOT2_BF16 ? machine->rates.fma / machine->rates.dot_bf16 : 1;
+}
+
 #endif

@@ -331,6 +331,50 @@ static void test_donation(void **state) {
     }
 }
 
+/* Results of maps that exceed the caches are the same bits beside the operands, where they are stored past the caches, and in their place. */
+static void test_large_updates(void **state) {
+    (void)state;
+    enum { POINTS = 5 << 20, TENSORS = 5, SPOT = 4099 };
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value w = dlc_input(g, "w", DLC_F32, 1, DIMS(SIZE(POINTS))),
+              m = dlc_input(g, "m", DLC_F32, 1, DIMS(SIZE(POINTS))),
+              d = dlc_input(g, "d", DLC_F32, 1, DIMS(SIZE(POINTS)));
+    dlc_value mean = dlc_add(m, dlc_mul(dlc_sub(d, m), dlc_scalar(g, DLC_F32, 0.25)));
+    dlc_output(g, "next w", dlc_sub(w, dlc_mul(mean, dlc_scalar(g, DLC_F32, 0.5))));
+    dlc_output(g, "next m", mean);
+    dlc_program *beside, *over;
+    OK(context, dlc_compile(context, g, NULL, &beside));
+    over = compile(context, g);
+    OK(context, dlc_program_alias(over, 0, 0));
+    OK(context, dlc_program_alias(over, 1, 1));
+    float *data[TENSORS]; /* w, m, d, results */
+    for (int i = 0; i < TENSORS; i++) {
+        data[i] = aligned_alloc(64, POINTS * sizeof(float));
+        assert_non_null(data[i]);
+        for (int k = 0; k < POINTS; k++) data[i][k] = (float)((k * (i + 3)) % 1009) / 8;
+    }
+    tensor t[TENSORS];
+    const DLTensor *inputs[3];
+    for (int i = 0; i < 3; i++) inputs[i] = F32(&t[i], data[i], POINTS);
+    dlc_output_slot apart[2] = {{F32(&t[3], data[3], POINTS), NULL}, {F32(&t[4], data[4], POINTS), NULL}},
+                    same[2] = {{(DLTensor *)inputs[0], NULL}, {(DLTensor *)inputs[1], NULL}};
+    const float spot[3] = {data[0][SPOT], data[1][SPOT], data[2][SPOT]};
+    OK(context, dlc_run(beside, NULL, inputs, 3, apart, 2));
+    OK(context, dlc_run(over, NULL, inputs, 3, same, 2));
+    assert_memory_equal(data[0], data[3], POINTS * sizeof(float));
+    assert_memory_equal(data[1], data[4], POINTS * sizeof(float));
+    const float expected = spot[1] + (spot[2] - spot[1]) / 4;
+    assert_float_equal(data[4][SPOT], expected, 1e-4);
+    assert_float_equal(data[3][SPOT], spot[0] - expected / 2, 1e-4);
+    for (int i = 0; i < TENSORS; i++) free(data[i]);
+    dlc_program_destroy(beside);
+    dlc_program_destroy(over);
+    dlc_context_destroy(context);
+}
+
 /* Steps of attention over donated caches, the first one of several positions: the caches are updated where they are, nothing is copied,
  * and each step agrees with attention over all keys so far. */
 enum { HEADS = 4, SHARED = 2, WIDTH = 8, ROOM = 40, FIRST = 5, LAST = 11 };
@@ -794,6 +838,7 @@ int main(void) {
         cmocka_unit_test(test_packed_neighbours),
         cmocka_unit_test(test_begun),
         cmocka_unit_test(test_donation),
+        cmocka_unit_test(test_large_updates),
         cmocka_unit_test(test_caches),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_automatic_varying),
