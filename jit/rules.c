@@ -40,17 +40,31 @@ static double price(const jit_rules *rules, lib_arena *arena, const tir_region *
     return cycles;
 }
 
+static bool is_decided(const tir_choices *choices, const tir_pin *doubt) {
+    for (uint32_t i = 0; i < choices->decided.count; i++) {
+        const tir_pin *pin = &choices->decided.data[i];
+        if (strcmp(pin->stage, doubt->stage) == 0 && strcmp(pin->what, doubt->what) == 0) return true;
+    }
+    return false;
+}
+
+/* Decides the doubt that gains most, then those that are left beside it, until none gains. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
     double least = price(rules, arena, canonical, choices, NULL, options);
-    for (uint32_t i = 0; i < choices->doubts.count; i++) {
-        const tir_pin *doubt = &choices->doubts.data[i];
-        const double cycles = price(rules, arena, canonical, choices, doubt, options);
-        if (!(cycles < GAIN * least)) continue;
-        least = cycles;
-        lib_vec_push(arena, &choices->decided, *doubt);
-    }
+    const tir_pin *best;
+    do {
+        double limit = GAIN * least;
+        best = NULL;
+        for (uint32_t i = 0; i < choices->doubts.count; i++) {
+            const tir_pin *doubt = &choices->doubts.data[i];
+            if (is_decided(choices, doubt)) continue;
+            const double cycles = price(rules, arena, canonical, choices, doubt, options);
+            if (cycles < limit) limit = least = cycles, best = doubt;
+        }
+        if (best) lib_vec_push(arena, &choices->decided, *best);
+    } while (best);
 }
 
 /* ---- schedules and kernels */
