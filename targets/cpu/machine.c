@@ -16,7 +16,7 @@ typedef struct cpu_measured {
 
 static const cpu_measured zen3 = {.page_stop = 10}, zen5 = {.bandwidth = {60}},
                           rapids = {.load_sustained = 1.7,
-                                    .streamed_rows = 10,
+                                    .streamed_rows = 9,
                                     .bandwidth = {38, 10, 5.6},
                                     .distant = {30, 5, 2.2},
                                     .dot_bf16 = 2.2};

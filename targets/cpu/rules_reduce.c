@@ -236,9 +236,13 @@ static part_counts count_parts(rules *r, int s, const rules_tile_shape *t) {
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     double bytes = 0, traffic = 0, cycles = points * each / (double)(2 * rules_lanes(r, s));
     for (int i = 0; i < count; i++) {
-        const double operand = rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        const bool panels = rules_depends(&access[i], t->v);
+        const double operand = rules_tensor_bytes(r, tensor),
+                     panel = each * (double)t->nr * (double)lib_dtype_size(tensor->dtype);
+        const bool stays = (panels ? panel : operand) <= (double)r->machine->l2; /* until tiles read it again */
         bytes += operand;
-        traffic += operand * (rules_depends(&access[i], t->v) ? rows : columns);
+        traffic += operand * (stays ? 1 : panels ? rows : columns);
     }
     if (cycles < bytes / BYTES) cycles = bytes / BYTES;
     const bool again = 2 * bytes > (double)r->machine->l3 && 2 * traffic > 3 * bytes;
