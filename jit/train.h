@@ -106,7 +106,7 @@ train_state *jit_train_add_state(dlc_trainer *trainer, train_kind kind, const ch
                                  const int64_t *shape);
 /* Can a state of this type and shape be copied from the tensor: is it in host memory, with data? */
 bool jit_train_fits(const DLTensor *tensor, dlc_dtype dtype, int rank, const int64_t *shape);
-/* What a tensor must be for jit_train_fits to accept it, as text for messages: its place, type and shape. */
+/* Text for messages: the device, element type and shape that jit_train_fits requires of a tensor. */
 typedef struct train_wanted {
     char text[512];
 } train_wanted;

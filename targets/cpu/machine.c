@@ -238,9 +238,8 @@ static void choose_portable(target_device *device) {
 
 /* ---- rates */
 
-/* Sets the rates, which no processor reports. Those of the ports, page_stop and L2's bandwidth follow from the processor's name; all others are
- * one set of values for current server processors of which one core is busy, checked with the benchmark on Zen 4 (README.md, The machine's
- * rates). */
+/* Sets the rates, which no processor reports: ports by the processor's name, what was measured on it or its family (cpu_measured), and for the
+ * rest one set of values of server processors of which one core is busy, checked with the benchmark on Zen 4 (README.md, The machine's rates). */
 void cpu_set_rates(tir_machine *m) {
     const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
     static const cpu_measured none;
