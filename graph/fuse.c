@@ -4,7 +4,7 @@
  * values computed from positions, or from positions and values broadcast along them (masks by lengths), widening casts, slices,
  * dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy. Every core node starts as
  * a cluster of its own; in topological order the clusters of each node's operands may join the node's. Contractions join into attention, and,
- * where what is between them leaves the cache, into layers. `may_join` decides which kinds
+ * where what is between them leaves the cache, into layers; sums along columns into what goes through the same rows. `may_join` decides which kinds
  * of clusters one kernel can compute without computing elements several times; no join closes a cycle. Maps at the end of a cluster
  * move to the cluster that reads them if fewer bytes are then stored between the two (`give_maps`). Joins in doubt are undone if the
  * parts are faster by the target's cost model (fuse_cost.c). */
@@ -508,10 +508,19 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 
+static void take_nodes(fuser *f, uint32_t from, uint32_t to) {
+    fuse_nodes *nodes = &f->clusters.data[from].nodes;
+    for (uint32_t i = 0; i < nodes->count; i++) {
+        f->cluster_of[nodes->data[i]] = to;
+        lib_vec_push(f->arena, &f->clusters.data[to].nodes, nodes->data[i]);
+    }
+    nodes->count = 0;
+}
+
 void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
-    const fuse_join made = {producer, user, from->kind, to->kind, 0};
+    const fuse_join made = {producer, user, from->kind, to->kind, 0, 0};
     lib_vec_push(f->arena, &f->joins, made);
     bool heavier = from->kind > to->kind;
     if (heavier) to->kind = from->kind;
@@ -521,11 +530,14 @@ void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user) {
         to->axes = from->axes;
         to->heavy = from->heavy;
     }
-    for (uint32_t i = 0; i < from->nodes.count; i++) {
-        f->cluster_of[from->nodes.data[i]] = c;
-        lib_vec_push(f->arena, &to->nodes, from->nodes.data[i]);
-    }
-    from->nodes.count = 0;
+    take_nodes(f, p, c);
+}
+
+void graph_fuse_join_beside(fuser *f, uint32_t sum, uint32_t row) {
+    const uint32_t s = f->cluster_of[sum], c = f->cluster_of[row];
+    const fuse_join made = {sum, row, f->clusters.data[s].kind, f->clusters.data[c].kind, 0, 1};
+    lib_vec_push(f->arena, &f->joins, made);
+    take_nodes(f, s, c);
 }
 
 /* Does the node contract exactly these axes (a bit set) of its operand number `operand`? */
@@ -752,7 +764,7 @@ static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
             from->nodes.data[kept++] = index;
             continue;
         }
-        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind, 0};
+        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind, 0, 0};
         f->cluster_of[index] = c;
         lib_vec_push(f->arena, &f->joins, made);
         lib_vec_push(f->arena, &to->nodes, index);
@@ -820,6 +832,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
         join_rows(&f);
         if (costs) graph_fuse_join_sweeps(&f);
         give_maps(&f);
+        if (costs) graph_fuse_join_columns(&f);
     } while (costs && graph_fuse_question_blocks(&f));
     if (machine && costs) {
         graph_fuse_question_joins(&f);

@@ -2,7 +2,7 @@
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
  * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
  * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction whose value is also needed in memory, and functions after one of few columns;
- * and reductions of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
+ * reductions of so few rows that other threads would be idle; and sums along columns beside rows. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
  * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
  * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
@@ -204,7 +204,7 @@ static bool may_slow_loops(const doubts *d, const fuse_join *join) {
 
 static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
     fuse_kind from = join->of_producer, to = join->of_user;
-    if (may_slow_loops(d, join)) return true;
+    if (join->beside || may_slow_loops(d, join)) return true;
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)

@@ -45,8 +45,10 @@ typedef struct fuse_join {
     fuse_kind of_producer, of_user;
     /* 1: the value is rows of one contraction that another one sums over; a whole word, because joins are hashed as bytes */
     uint32_t layers;
+    /* 1: `user` does not read `producer`, a sum of columns that runs beside its rows */
+    uint32_t beside;
 } fuse_join;
-static_assert(sizeof(fuse_join) == 2 * sizeof(uint32_t) + 2 * sizeof(fuse_kind) + sizeof(uint32_t), "no padding");
+static_assert(sizeof(fuse_join) == 2 * sizeof(uint32_t) + 2 * sizeof(fuse_kind) + 2 * sizeof(uint32_t), "no padding");
 
 typedef lib_vec(uint32_t) fuse_nodes;
 
@@ -116,6 +118,12 @@ fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node);
 bool graph_fuse_is_impure(const fuser *f, uint32_t node);
 /* Merges the cluster of `producer` into that of `user`, which reads it. The kind becomes that of the heavier of the two. */
 void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user);
+
+/* Merges the cluster of `sum`, sums along columns, into that of `row`, which goes through the same rows and stays what it is. */
+void graph_fuse_join_beside(fuser *f, uint32_t sum, uint32_t row);
+
+/* fuse_columns.c: joins sums along columns to the clusters that go through the same rows; these joins are in doubt. */
+void graph_fuse_join_columns(fuser *f);
 
 /* fuse_sweep.c: joins contractions of matrices that others contract along either axis; these joins are in doubt. */
 void graph_fuse_join_sweeps(fuser *f);

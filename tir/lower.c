@@ -5,13 +5,39 @@
 
 /* ---- loops of a stage */
 
+static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
+
 static void attached_stages(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++)
         if (!tir_stage_of(l, (int)q)->removed && tir_plan_of(l, (int)q)->at_stage == s &&
-            tir_plan_of(l, (int)q)->at_node == node && !tir_plan_of(l, (int)q)->stages) {
+            tir_plan_of(l, (int)q)->at_node == node && !tir_plan_of(l, (int)q)->stages &&
+            !tir_plan_of(l, (int)q)->beside) {
             if (l->waited) tir_lower_pipeline_need(l, s, node, (int)q);
             tir_lower_nest(l, (int)q);
         }
+}
+
+/* Updates the reductions beside stage s at the end of an iteration of the loop `node`. */
+static void stages_beside(tir_lowering *l, int s, int node) {
+    for (uint32_t q = 0; q < l->region->stages.count; q++) {
+        const tir_stage_plan *plan = tir_plan_of(l, (int)q);
+        if (tir_stage_of(l, (int)q)->removed || !plan->beside || plan->at_stage != s || plan->at_node != node) continue;
+        l->state.line = tir_stage_of(l, (int)q)->name;
+        tir_stage_region(&l->state, (int)q);
+        tir_check_beside_extents(&l->state, (int)q);
+        loops(l, (int)q, 0, TIR_ROLE_UPDATE);
+    }
+}
+
+/* Before loop number k of stage s: the reductions beside it whose first loop it is begin with their identities. */
+static void begin_beside(tir_lowering *l, int s, uint32_t k) {
+    for (uint32_t q = 0; q < l->region->stages.count; q++) {
+        const tir_stage_plan *plan = tir_plan_of(l, (int)q);
+        if (tir_stage_of(l, (int)q)->removed || !plan->beside || plan->at_stage != s) continue;
+        if (tir_beside_begin(&l->state, (int)q) != k || tir_lower_is_single_step(l, (int)q)) continue;
+        tir_stage_region(&l->state, (int)q);
+        loops(l, (int)q, 0, TIR_ROLE_INIT);
+    }
 }
 
 static void close_attached(tir_lowering *l, int s, int node) {
@@ -43,8 +69,6 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
     tir_expr high = tir_ceil_div(l->pool, tir_add(l->pool, bounds.low, bounds.extent), factor);
     return (tir_span){low, tir_sub(l->pool, high, low)};
 }
-
-static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
 
 /* Appends a thread loop of `threads` iterations that all execute the same; returns the cursor of its body. */
 static tir_stmt **alike_threads(tir_lowering *l, int threads) {
@@ -166,7 +190,10 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         tir_lower_prefetches(l, s, leaf);
     }
     loops(l, s, k + 1, role);
-    if (role == TIR_ROLE_UPDATE) close_attached(l, s, leaf);
+    if (role == TIR_ROLE_UPDATE) {
+        stages_beside(l, s, leaf);
+        close_attached(l, s, leaf);
+    }
     l->known_count = saved;
     tir_plan_of(l, s)->nodes.data[leaf].value = 0;
     if (loop.vector) l->vector = NULL;
@@ -261,7 +288,10 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
     /* a scatter is initialised by a phase of its own */
     bool has_init = kind == TIR_FOLD || (kind == TIR_REDUCE && !tir_lower_is_single_step(l, s));
-    if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) initialise(l, s, k);
+    if (role == TIR_ROLE_UPDATE) {
+        if (has_init && !plan->beside && k == first_reduction(plan)) initialise(l, s, k);
+        begin_beside(l, s, k);
+    }
     if (k == plan->order.count) {
         /* a scatter or reduction without update axes is updated once; a map is computed */
         tir_lower_statement(l, s, role);

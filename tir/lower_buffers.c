@@ -217,11 +217,11 @@ static bool used_by_another_root(tir_lowering *l, int s) {
     return used;
 }
 
-/* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root (a fold: only if its state is read
+/* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root or beside one (a fold: only if its state is read
  * outside of the fold), an attached step that is read outside of its fold, or attached and read by another root. */
 void tir_lower_workspace(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
-    bool attached = tir_plan_of(l, s)->at_stage >= 0;
+    bool attached = tir_plan_of(l, s)->at_stage >= 0 && !tir_plan_of(l, s)->beside;
     if (attached && !(stage->fold < 0 ? used_by_another_root(l, s) : used_outside(l, s, stage->fold))) return;
     if (stage->kind == TIR_FOLD && !used_outside(l, s, s)) return;
     for (int c = 0; c < stage->count; c++) {

@@ -220,7 +220,8 @@ static uint32_t buffer_in_memory(tir_lowering *l, int reader, uint32_t tensor, b
     const tir_tensor *t = &l->region->tensors.data[tensor];
     const uint32_t buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
     bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
-    if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state && !in_output))
+    const bool beside = tir_plan_of(l, reader)->beside && tir_plan_of(l, reader)->at_stage == t->stage;
+    if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state && !in_output && !beside))
         lib_raise(
             l->arena->scope, DLC_INVALID_ARGUMENT,
             "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",

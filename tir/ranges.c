@@ -542,10 +542,27 @@ static void widen_for_followers(tir_schedule_state *state, int stage, tir_span *
     }
 }
 
+/* Sets the region of a stage `beside` another one: along axes that correspond to loops of the owner, where these are; along others, all. */
+static void beside_region(tir_schedule_state *state, int stage) {
+    tir_stage_plan *plan = &state->plan[stage];
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (int a = 0; a < s->space + s->reduce; a++) {
+        tir_span points = {tir_index(pool_of(state), 0), s->axis[a].extent};
+        if (plan->by[a] >= 0) points = node_range(state, plan->at_stage, plan->by[a]);
+        plan->low[a] = points.low;
+        plan->extent[a] = points.extent;
+    }
+}
+
 static void region_from(tir_schedule_state *state, int stage, int owner, int node) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
     if (plan->stamp == state->stamp) return;
+    if (plan->beside) {
+        plan->stamp = state->stamp;
+        beside_region(state, stage);
+        return;
+    }
     tir_span region[TIR_MAX_AXES] = {{0, 0}}, view[TIR_MAX_AXES];
     const tir_stage *s = &state->region->stages.data[stage];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {

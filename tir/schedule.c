@@ -25,7 +25,7 @@ static const struct {
     {"seed", TIR_D_SEED, true},        {"rank", TIR_D_RANK, true},
     {"merge", TIR_D_MERGE, true},      {"expand", TIR_D_EXPAND, true},
     {"partial", TIR_D_PARTIAL, false}, {"skip", TIR_D_SKIP, false},
-    {"sweep", TIR_D_SWEEP, true},
+    {"sweep", TIR_D_SWEEP, true},      {"beside", TIR_D_BESIDE, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -302,6 +302,17 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
             lib_lexer_expect(lexer, "=");
             plan->by[mine] = find_axis(state, owner, lib_lexer_name(lexer));
         }
+}
+
+static void apply_beside(tir_schedule_state *state, lib_lexer *lexer) {
+    const int stage = tir_find_stage(state, lib_lexer_name(lexer));
+    const char *axis;
+    const int owner = tir_read_dotted(state, lexer, &axis);
+    tir_stage_plan *plan = &state->plan[stage];
+    if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot run beside itself");
+    plan->at_stage = owner;
+    plan->at_node = find_leaf(state, owner, axis);
+    tir_apply_beside(state, stage, owner, lexer);
 }
 
 /* Parses `pad 16` or `swizzle 128`, if it stands there. */
@@ -596,6 +607,7 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_FUSE: apply_fuse(state, lexer); break;
     case TIR_D_ORDER: apply_order(state, lexer); break;
     case TIR_D_AT: apply_at(state, lexer); break;
+    case TIR_D_BESIDE: apply_beside(state, lexer); break;
     case TIR_D_STORE: apply_store(state, lexer); break;
     case TIR_D_PREFETCH: apply_prefetch(state, lexer); break;
     case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
@@ -775,6 +787,7 @@ static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
 
 /* A stage's result cannot be read inside its own loops; steps read the old state. */
 static void check_owners(tir_schedule_state *state, int s) {
+    if (state->plan[s].beside) return; /* reads what its owner has computed: tir_check_beside_extents */
     for (int owner = state->plan[s].at_stage; owner >= 0; owner = state->plan[owner].at_stage) {
         const tir_stage *stage = &state->region->stages.data[owner];
         for (int c = 0; c < stage->count && owner != state->region->stages.data[s].fold; c++)
@@ -911,6 +924,7 @@ static void check_stage(tir_schedule_state *state, int s) {
     check_partial(state, s);
     tir_check_pipelines(state, s);
     check_tasks(state, s);
+    if (plan->beside) tir_check_beside(state, s);
 }
 
 static void check_plan(tir_schedule_state *state) {

@@ -39,6 +39,10 @@
  *                                          split only in tiles that do not overrun (peel)
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
+ *     beside  s_p D.row by block=chunk row=row
+ *                                          the reduction s_p, which the root D does not read, is updated in the iterations of D's loop row, after
+ *                                          D's own inner loops: at the points of D's loops (or of axes that are split into these) along the
+ *                                          axes that `by` names, at all points along others. It may read D
  *     store   C reg|stack|local|shared|workspace
  *     store   C output                     no scratch: stored in the output buffer of its root, which overwrites it point by point
  *     store   o_n state                    no scratch: the next value of a fold's state overwrites the state
@@ -110,7 +114,8 @@ typedef enum tir_directive_kind {
     TIR_D_PREFETCH,
     TIR_D_NT,
     TIR_D_UNIT,
-    TIR_D_PIPELINE
+    TIR_D_PIPELINE,
+    TIR_D_BESIDE
 } tir_directive_kind;
 
 typedef struct tir_choices tir_choices; /* tir/choice.h */

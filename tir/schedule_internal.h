@@ -75,8 +75,10 @@ typedef struct tir_stage_plan {
     int at_stage;
     /* leaf of at_stage */
     int at_node;
-    /* axis -> the axis of at_stage it corresponds to (`by`); -1: derived from the loads */
+    /* axis -> the axis of at_stage it corresponds to (`by`; with `beside`, a node); -1: derived from the loads (with `beside`: whole) */
     int by[TIR_MAX_AXES];
+    /* a reduction that is updated in the loops of at_stage, which does not read it */
+    bool beside;
     /* the instruction that executes unit_node's iterations; NULL: none */
     const tir_unit *unit;
     int unit_node;
@@ -202,6 +204,13 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only);
 
+/* schedule_beside.c: `beside`, its checks that need the whole plan, and those that need extents (made before the stage's first update) */
+void tir_apply_beside(tir_schedule_state *state, int stage, int owner, lib_lexer *lexer);
+void tir_check_beside(tir_schedule_state *state, int stage);
+void tir_check_beside_extents(tir_schedule_state *state, int stage);
+/* Number, in the owner's order, of the first loop that moves along a reduction axis of the stage; before it the result begins. */
+uint32_t tir_beside_begin(const tir_schedule_state *state, int stage);
+
 /* lower_pipeline.c: `pipeline` after the name of its loop, and the checks that need the whole plan */
 void tir_apply_pipeline(tir_schedule_state *state, int node, int stage, lib_lexer *lexer);
 void tir_check_pipelines(tir_schedule_state *state, int stage);
@@ -220,6 +229,8 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 u
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
 tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* its points in the open loops' iteration */
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
+tir_span tir_node_view(tir_schedule_state *state, int stage,
+                       int node); /* of a node: its points, counted from its start */
 /* Sets the plan's low and extent to the region of `stage` that its consumers need in one iteration of the loop that it is attached at.
  * Raises if a consumer is outside of that loop. */
 void tir_stage_region(tir_schedule_state *state, int stage);

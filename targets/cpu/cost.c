@@ -326,8 +326,8 @@ static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const 
     return (cost_pace){.stride = (double)all / (double)steps};
 }
 
-/* Sets the access' pace along each open loop. */
-static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
+/* Sets the access' pace along each open loop. Returns its first address; COST_UNKNOWN: data decide it. */
+static int64_t find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
     for (int d = 0; d < rank; d++) {
@@ -340,11 +340,14 @@ static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
         pace[i] = irregular >> i & 1 ? (cost_pace){.stride = COST_IRREGULAR} : pace_of(c, l, buffer, index);
     }
+    return irregular ? COST_UNKNOWN : address(c, buffer, index);
 }
 
-static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN], bool store, bool past_caches) {
+static void note_access(counter *c, uint32_t buffer, int64_t first, const cost_pace pace[OPEN], bool store,
+                        bool past_caches) {
     cost_access access = {.loop = c->depth ? c->open[c->depth - 1].nest : 0,
                           .buffer = buffer,
+                          .first = first,
                           .bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype),
                           .store = store,
                           .past_caches = past_caches,
@@ -390,8 +393,8 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     cost_pace pace[OPEN];
-    find_paces(c, buffer, index, pace);
-    note_access(c, buffer, pace, store != NULL, store && store->store.non_temporal);
+    const int64_t first = find_paces(c, buffer, index, pace);
+    note_access(c, buffer, first, pace, store != NULL, store && store->store.non_temporal);
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);

@@ -74,6 +74,8 @@ typedef struct cost_access {
     /* innermost loop around the access */
     int loop;
     uint32_t buffer;
+    /* address in the first iteration of all loops, within the buffer; COST_UNKNOWN: data decide it */
+    int64_t first;
     /* of an element */
     double bytes;
     bool store, past_caches;
@@ -82,6 +84,7 @@ typedef struct cost_access {
     cost_pace pace[COST_LOOPS];
 } cost_access;
 #define COST_IRREGULAR 1e30
+#define COST_UNKNOWN INT64_MIN
 
 typedef struct cost_nest {
     lib_arena *arena;

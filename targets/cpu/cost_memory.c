@@ -139,6 +139,10 @@ typedef struct traffic {
     double *reads, *writes, *slow;
     /* by access: how much longer than sequential bytes its bytes take */
     double *slowness;
+    /* by access: what it touches in the loops that are counted */
+    extent *here;
+    /* by access: see find_likes */
+    int *like;
     /* capacity of the level above */
     double size, write_cost;
     /* that level has sets of known size; this one is the last */
@@ -179,6 +183,29 @@ static double union_of_buffer(const traffic *t, uint32_t b, bool moved) {
     return read > written ? read : written;
 }
 
+/* Does access i, inside of `loop`, touch the same bytes as an earlier one, in another of the loops inside `loop` (rows that are read in several
+ * passes)? Their extents are in t->here. */
+static bool is_met(const traffic *t, int i, int loop) {
+    const cost_access *access = t->nest->accesses.data;
+    for (int k = t->like[i]; k >= 0; k = t->like[k])
+        if (access[k].loop != access[i].loop && loops_below(t->nest, &access[k], loop) >= 0 &&
+            t->here[k].run == t->here[i].run && t->here[k].pieces == t->here[i].pieces)
+            return true;
+    return false;
+}
+
+/* Sets like[i]: the last access before i of the same kind, with the same first address; -1: none. */
+static void find_likes(const cost_nest *nest, int *like) {
+    const cost_access *access = nest->accesses.data;
+    for (int i = 0; i < (int)nest->accesses.count; i++) {
+        int k = access[i].first == COST_UNKNOWN ? -1 : i - 1;
+        while (k >= 0 && (access[k].buffer != access[i].buffer || access[k].first != access[i].first ||
+                          access[k].store != access[i].store))
+            k--;
+        like[i] = k;
+    }
+}
+
 /* Bytes, each counted once, of all accesses inside `loop`, in one iteration (`whole` false) or all iterations of it. `moved`: bytes moved
  * to and from the level, written lines being written back, slow ones counted more; else the room that they need in the cache above. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
@@ -189,10 +216,11 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
         const cost_access *a = &nest->accesses.data[i];
         int below = loops_below(nest, a, loop);
         if (below < 0) continue;
-        const extent here = extent_of(nest, a, below + whole);
-        const double bytes = bytes_of(nest, a, &here);
+        t->here[i] = extent_of(nest, a, below + whole);
+        if (is_met(t, (int)i, loop)) continue;
+        const double bytes = bytes_of(nest, a, &t->here[i]);
         if (moved) t->slow[a->buffer] += bytes * (t->slowness[i] - 1);
-        if (t->sets) crowded = fmax(crowded, bytes / here.share);
+        if (t->sets) crowded = fmax(crowded, bytes / t->here[i].share);
         if (a->store)
             t->writes[a->buffer] += moved && t->last && a->past_caches ? bytes / t->write_cost : bytes;
         else
@@ -245,6 +273,9 @@ void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *res
     t.reads = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.writes = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.slow = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
+    t.here = LIB_NEW_ARRAY(nest->arena, extent, nest->accesses.count + 1);
+    t.like = LIB_NEW_ARRAY(nest->arena, int, nest->accesses.count + 1);
+    find_likes(nest, t.like);
     t.slowness = LIB_NEW_ARRAY(nest->arena, double, nest->accesses.count + 1);
     result[0] = 0;
     for (int level = 1; level < TIR_LEVELS; level++) {

@@ -6,7 +6,7 @@
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
  *   sweep    contractions whose products are read by others along either axis, in blocks of one axis (derivatives of attention)
  *   scan     cumulative folds, and scatters
- *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
+ *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns; sums of columns beside a root's rows
  *   tile     operands of register tiles are laid out, copied or cut; sums by lanes
  *   rows     partial results of rows, by lanes
  *   points   operands of maps by positions in a small tile are copied, transposed
@@ -749,7 +749,8 @@ static void make_groups(rules *r) {
 static bool is_root(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const rules_role role = rules_role_of(r, s);
-    return !stage->removed && r->group[s].root == s && stage->fold < 0 && role != RULES_ROWS && role != RULES_INSIDE;
+    return !stage->removed && r->group[s].root == s && stage->fold < 0 && role != RULES_ROWS && role != RULES_INSIDE &&
+           role != RULES_BESIDE;
 }
 
 /* Is the stage scheduled as part of a chain or a sweep? */
@@ -777,4 +778,5 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (is_root(&r, (int)s) && !rules_chained(&r, (int)s) && !rules_swept(&r, (int)s) && !is_placed(&r, (int)s))
             rules_root(&r, (int)s);
+    rules_sum_alone(&r);
 }

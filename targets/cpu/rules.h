@@ -62,9 +62,10 @@ typedef struct rules_chain {
 /* Stages of a reduction in several steps (rules_reduce.c). */
 typedef enum rules_role {
     RULES_NO_PART,
-    RULES_WHOLE,   /* combines partial results */
-    RULES_CHUNK,   /* a root: partial results of chunks of a long row */
-    RULES_PARTS,   /* a root: results of a contraction over parts of its sums (rules_prepare_parts) */
+    RULES_WHOLE, /* combines partial results */
+    RULES_CHUNK, /* a root: partial results of chunks of a long row */
+    RULES_PARTS, /* a root: results of a contraction over parts of its sums (rules_prepare_parts) */
+    RULES_BESIDE, /* sums of the columns of a chunk of rows, beside the root that goes through these rows (rules_beside.c) */
     RULES_COLUMNS, /* a root: adds up blocks of rows, for many columns at once */
     RULES_ROWS,    /* sum of one block of rows, in the loops of the RULES_COLUMNS root */
     RULES_SCAN,    /* a cumulative fold, in blocks of one vector */
@@ -135,6 +136,17 @@ typedef struct rules_panel_copy {
     const char *stage, *copy;
 } rules_panel_copy;
 typedef struct rules_cut rules_cut; /* rules_tile.h */
+/* Sums along columns that run beside a root's rows (rules_beside.c). */
+typedef struct rules_beside {
+    /* name of the root; its axis of rows, which is cut into chunks of so many rows */
+    const char *root;
+    int axis;
+    int64_t rows;
+    /* the partial sums, one for each chunk, and their axes of columns */
+    lib_vec(rules_prepared) sums;
+    /* the sums' loops have been written, beside the root's */
+    bool written;
+} rules_beside;
 
 typedef struct rules {
     const tir_machine *machine;
@@ -158,6 +170,7 @@ typedef struct rules {
     lib_vec(rules_block_tile) block_tiles;
     lib_vec(rules_panel_copy) panel_copies;
     lib_vec(rules_cut *) cuts;
+    lib_vec(rules_beside) beside;
 } rules;
 
 #define RULES_IRREGULAR TIR_IRREGULAR
@@ -289,6 +302,7 @@ bool rules_interleaved_rows(rules *r, int root);
 bool rules_short_rows(rules *r, int root);
 bool rules_rows(rules *r, int root);
 /* Families for maps in whose loops no other stage runs (rules_map.c). */
+bool rules_map_beside(rules *r, int root); /* rules_beside.c */
 bool rules_map_steps(rules *r, int root);
 bool rules_map_panels(rules *r, int root);
 bool rules_map_transposed(rules *r, int root);
@@ -328,6 +342,14 @@ void rules_batch(rules *r, int fold);
 void rules_prepare_scan(rules *r, int stage);
 void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);
+/* Makes partial sums along columns v, about `groups` for each column, if a root goes through the same rows. */
+bool rules_prepare_beside(rules *r, int stage, int v, int64_t groups);
+rules_beside *rules_sums_beside(rules *r, int root); /* NULL: none */
+/* Cuts the root's rows into loops `chunk`, over tasks, and `line`. */
+void rules_cut_rows(rules *r, const rules_beside *beside);
+/* Writes the sums' loops, at the end of the root's loop `loop`, which is `line` or over blocks of it of `block` rows. */
+void rules_write_beside(rules *r, rules_beside *beside, const char *loop, int64_t block);
+void rules_sum_alone(rules *r); /* makes roots of sums whose loops have not been written */
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Are rows of `points` points (-1: varying) too short for lanes along them? Then vectors run across rows. */

@@ -54,6 +54,13 @@ static int contiguous_axis(const rules *r, const tir_stage *stage, const rules_a
     return contiguous;
 }
 
+/* Is the access the same at all points of the result (one value for each row)? */
+static bool is_of_rows(const rules *r, const tir_stage *stage, const rules_access *access) {
+    for (int a = 0; a < stage->space; a++)
+        if (access->stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1) return false;
+    return true;
+}
+
 /* The axis along which results and loads are contiguous; -1: none. *rows: the reduction axis to be cut into blocks, the longest. */
 static int column_axis(rules *r, int s, int *rows) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -62,6 +69,7 @@ static int column_axis(rules *r, int s, int *rows) {
     if (count == RULES_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
         const int contiguous = contiguous_axis(r, stage, &access[i]);
+        if (is_of_rows(r, stage, &access[i])) continue;
         if (contiguous >= stage->space || (contiguous >= 0 && v >= 0 && contiguous != v)) return -1;
         if (contiguous >= 0) v = contiguous;
     }
@@ -73,6 +81,22 @@ static int column_axis(rules *r, int s, int *rows) {
     return v;
 }
 
+/* How many groups of blocks of `rows` rows are tasks: so many that a group has points for a task, but few relative to the rows. */
+static int64_t count_groups(const rules *r, const tir_stage *stage, int64_t rows, int64_t columns) {
+    const int64_t points = tir_points(r->region, stage, 0, stage->space),
+                  each = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
+    const int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const int64_t tasks = points / columns * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST);
+    int64_t groups = points * each / GROUP_POINTS / tasks, tall = points * each / TALL_GROUP_POINTS / tasks;
+    if (tall > rows / GROUP_ROWS) tall = rows / GROUP_ROWS;
+    if (groups < tall) groups = tall;
+    if (groups > GROUPS_MOST / tasks) groups = GROUPS_MOST / tasks;
+    if (groups > blocks / 4) groups = blocks / 4;
+    if (groups < 1) groups = 1;
+    return divisor_near(blocks, groups, (groups + 1) / 2, groups + groups / 2);
+}
+
+/* Sums along columns: beside the rows of a root, or in blocks of rows. Sums of products have tiles instead of blocks. */
 static bool prepare_columns(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int axis, v = column_axis(r, s, &axis);
@@ -81,16 +105,9 @@ static bool prepare_columns(rules *r, int s) {
     int64_t points = tir_points(r->region, stage, 0, stage->space),
             each = tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     if (rows < ROWS_LEAST || points <= 0 || each <= 0 || columns < rules_lanes(r, s)) return false;
-    if (!tir_choose_yes(r->schedule, stage->name, "blocks", true)) return false;
-    int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    int64_t tasks = points / columns * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST);
-    int64_t groups = points * each / GROUP_POINTS / tasks, tall = points * each / TALL_GROUP_POINTS / tasks;
-    if (tall > rows / GROUP_ROWS) tall = rows / GROUP_ROWS;
-    if (groups < tall) groups = tall;
-    if (groups > GROUPS_MOST / tasks) groups = GROUPS_MOST / tasks;
-    if (groups > blocks / 4) groups = blocks / 4;
-    if (groups < 1) groups = 1;
-    groups = divisor_near(blocks, groups, (groups + 1) / 2, groups + groups / 2);
+    int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS, groups = count_groups(r, stage, rows, columns);
+    if (rules_prepare_beside(r, s, v, groups)) return true;
+    if (rules_is_contraction(r, s) || !tir_choose_yes(r->schedule, stage->name, "blocks", true)) return false;
     groups = tir_choose_number(r->schedule, stage->name, "groups", (tir_numbers){1, blocks, 1}, groups);
     const char *name = stage->name, *block = rules_fresh_name(r, name, "_r"), *group = rules_fresh_name(r, name, "_c");
     lib_text layout;
@@ -304,6 +321,6 @@ void rules_prepare_reduce(rules *r, int s) {
     if (rules_role_of(r, s) != RULES_NO_PART) return;
     /* The reduction of a row, which stays on chip (rules_rows.c) */
     if (r->group[s].root != s && !rules_pointwise(r, s)) return;
-    if (!rules_is_contraction(r, s) && prepare_columns(r, s)) return;
+    if (prepare_columns(r, s)) return;
     if (!rules_tileable(r, s)) prepare_chunks(r, s);
 }

@@ -26,10 +26,10 @@ static const family of_groups[] = {{"fold", rules_fold},
                                    {"rows", rules_rows}};
 
 /* The same for maps that these leave, whose loops are their own. The last two are wide; `straight` takes any map. */
-static const family of_maps[] = {{"steps", rules_map_steps},           {"panels", rules_map_panels},
-                                 {"transposed", rules_map_transposed}, {"chosen", rules_map_chosen},
-                                 {"permuted", rules_map_permuted},     {"mixed", rules_map_mixed},
-                                 {"fused", rules_map_short_rows},      {"straight", rules_map_straight}};
+static const family of_maps[] = {
+    {"beside", rules_map_beside},         {"steps", rules_map_steps},      {"panels", rules_map_panels},
+    {"transposed", rules_map_transposed}, {"chosen", rules_map_chosen},    {"permuted", rules_map_permuted},
+    {"mixed", rules_map_mixed},           {"fused", rules_map_short_rows}, {"straight", rules_map_straight}};
 
 enum { FAMILIES = sizeof of_groups / sizeof *of_groups, OF_MAPS = sizeof of_maps / sizeof *of_maps };
 
@@ -45,15 +45,19 @@ static bool schedule_by(rules *r, const family *by, int root) {
 static bool takes(rules *r, const family *by, int root) {
     tir_schedule *schedule = r->schedule, trial;
     rules_group *group = r->group;
+    rules_beside *beside = r->beside.data;
     tir_choices choices = {.arena = r->arena, .pins = schedule->choices->pins, .decided = schedule->choices->decided};
     tir_schedule_init(&trial, r->arena);
     trial.choices = &choices;
     r->schedule = &trial;
     r->group = LIB_NEW_ARRAY(r->arena, rules_group, r->region->stages.count + 1);
     memcpy(r->group, group, r->region->stages.count * sizeof *group);
+    r->beside.data = LIB_NEW_ARRAY(r->arena, rules_beside, r->beside.count + 1);
+    if (r->beside.count) memcpy(r->beside.data, beside, r->beside.count * sizeof *beside);
     const bool taken = by->schedule(r, root);
     r->schedule = schedule;
     r->group = group;
+    r->beside.data = beside;
     return taken;
 }
 

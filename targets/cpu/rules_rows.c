@@ -38,7 +38,14 @@ typedef struct row_plan {
     int *chunked;
     /* data select elements of a member's rows, so that these rows cannot be in registers */
     bool chosen;
+    /* sums that run beside the root's rows; NULL: none */
+    rules_beside *beside;
 } row_plan;
+
+/* Name of the root's loop, or axis to be split further, along its axis a. */
+static const char *loop_of(const row_plan *p, int a) {
+    return p->beside && p->beside->axis == a ? "line" : p->r->region->stages.data[p->root].axis[a].name;
+}
 
 /* Is axis `a` of a member fixed (one point) inside the loop that members are attached at? */
 static bool runs_along(const row_plan *p, int s, int a) {
@@ -682,11 +689,12 @@ static void outer_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
     lib_text_init(&parallel, r->arena);
     for (int a = 0; a < top->space; a++) {
         if (!(p->shared >> a & 1) || (p->across && a == p->v)) continue;
-        p->loop = a == p->block_axis ? "q_o" : top->axis[a].name;
+        const bool cut = p->beside && p->beside->axis == a;
+        p->loop = a == p->block_axis ? "q_o" : loop_of(p, a);
         p->loop_axis = a == p->block_axis ? -1 : a;
         if (a != p->block_axis) place->prefix_axes |= 1u << a;
-        lib_text_format(order, " %s", p->loop);
-        lib_text_format(&parallel, " %s.%s", p->root_name, p->loop);
+        lib_text_format(order, "%s %s", cut ? " chunk" : "", p->loop);
+        lib_text_format(&parallel, " %s.%s", p->root_name, cut ? "chunk" : p->loop);
     }
     if (p->across && p->v_loop != top->axis[p->v].name) {
         lib_text_format(order, " %s", p->loop = "v_o");
@@ -804,7 +812,9 @@ static void vectorise_root(row_plan *p) {
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!row_by_row && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
-        p->cached = !rules_store_past_caches(r, top);
+        const bool again =
+            p->beside && tir_is_read_by_others(r->region, p->root, top->tensor[0]); /* by sums beside it */
+        p->cached = again || !rules_store_past_caches(r, top);
     }
 }
 
@@ -887,6 +897,7 @@ static void choose_block(row_plan *p, const int *members, int count) {
         p->block = block_of(rows, axis < 0 ? 0 : rules_columns_along(r, p->root, axis));
     else if (lanes)
         p->block = rows_together(p, members, count, axis < 0 ? NULL : &top->axis[axis]);
+    while (p->beside && p->beside->rows % p->block) p->block--;
     if (p->tiled || lanes)
         p->block = tir_choose_number(r->schedule, top->name, "together", (tir_numbers){1, most, 1}, p->block);
     if (p->block > 1 || p->tiled) p->block_axis = axis;
@@ -900,6 +911,7 @@ static void split_root(row_plan *p, const int *members, int count) {
     const int64_t extent = rules_extent(r, &top->axis[p->v]);
     const bool alone = p->shared == 1u << p->v; /* there is no other loop to attach members at */
     p->v_loop = top->axis[p->v].name;
+    if (p->beside) rules_cut_rows(r, p->beside);
     if (p->across) {
         const tir_numbers widths = {p->lanes, 8 * p->lanes, p->lanes};
         const int64_t most = across_block(p, members, count), points = points_of_blocks(r, p->root, p->v),
@@ -913,7 +925,7 @@ static void split_root(row_plan *p, const int *members, int count) {
     }
     if (p->block_axis >= 0) {
         const int64_t rows = rules_extent(r, &top->axis[p->block_axis]);
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p->block_axis].name,
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, loop_of(p, p->block_axis),
                          (long long)p->block, rows < 0 || rows % p->block == 0 ? "mask" : "peel");
     }
     if (!p->shared) {
@@ -936,6 +948,16 @@ static void store_maps_past_caches(const row_plan *p, const int *members, int co
     }
 }
 
+/* Finds the sums that run beside the root's rows: its only loop around single rows, or blocks of rows, is that along their axis. */
+static void find_beside(row_plan *p) {
+    const tir_stage *top = &p->r->region->stages.data[p->root];
+    rules_beside *beside = rules_sums_beside(p->r, p->root);
+    if (!beside || p->tiled || p->across || !(p->shared >> beside->axis & 1)) return;
+    for (int a = 0; a < top->space; a++)
+        if (a != beside->axis && (p->shared >> a & 1) && rules_extent(p->r, &top->axis[a]) != 1) return;
+    p->beside = beside;
+}
+
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members, count = rules_members(r, root, &members);
@@ -954,6 +976,7 @@ bool rules_rows(rules *r, int root) {
     const int64_t extent = rules_extent(r, &top->axis[p.v]);
     if (!p.shared && (extent < 1 || p.tiled)) return false;
     p.across = !p.tiled && p.shared >> p.v & 1 && extent != 1 && !uses_lanes(r, members, count);
+    find_beside(&p);
     choose_block(&p, members, count);
     split_root(&p, members, count);
     lib_text order;
@@ -966,6 +989,7 @@ bool rules_rows(rules *r, int root) {
     const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)
         if (!tiled || !inside[members[i]]) attach_row_member(&p, members[i]);
+    if (p.beside) rules_write_beside(r, p.beside, p.loop, p.block);
     if (p.across) store_maps_past_caches(&p, members, count);
     if (!tiled && !fetch_next_row(&p, members, count))
         for (int i = 0; i < count; i++) fetch_ahead(&p, members, i);

@@ -25,6 +25,21 @@
     "loops:\n split D.i 4 -> io ii balanced\n split D.j 8 -> jo ji mask\n order D: io jo ii ji\n at C D.jo\n" \
     " order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
 
+/* Rows of d, and sums s along columns of `summed`, which run beside them. */
+#define COLUMNS(rows, summed)                                                                                   \
+    "region r\ninput x f32[" rows ", 20]\n"                                                                     \
+    "reduce mx f32 exact (i: " rows                                                                             \
+    " | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"                  \
+    "map d f32 (i: " rows ", j: 20) = x[i, j] - mx[i]\n"                                                        \
+    "reduce s f32 (j: 20 | i: " rows ") init 0:f32 = acc(0):f32 + " summed " merge acc(0):f32 + other(0):f32\n" \
+    "output d\noutput s\n"
+#define CHUNKS(chunks, rows, tail)                                                         \
+    "rewrite:\n rfactor s.i " chunks " chunks -> s_c chunk line\n layout s_c (chunk, j)\n" \
+    "loops:\n split d.i " rows " -> chunk line " tail "\n"
+#define BESIDE                                                        \
+    " order d: chunk line j\n par d.chunk\n vec d.j\n at mx d.line\n" \
+    " beside s_c d.line by chunk=chunk line=line\n order s_c: chunk line j\n vec s_c.j\n"
+
 typedef struct lower_case {
     const char *name, *region, *schedule;
     /* relative; 0: bitwise */
@@ -47,6 +62,20 @@ static const lower_case cases[] = {
      "reduce mx f32 exact (i: 7 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
      "map d f32 (i: 7, j: 20) = x[i, j] - mx[i]\nmap m f32 (i: 7) = mx[i] * 2:f32\noutput d\noutput m\n",
      "at mx d.i\nstore mx reg\npar d.i\nvec d.j m.i", 0},
+    {"sums of columns beside rows", COLUMNS("12", "x[i, j]"), CHUNKS("3", "4", "mask") BESIDE, 1e-5},
+    {"sums of columns of the rows beside them", COLUMNS("12", "d[i, j]"), CHUNKS("3", "4", "mask") BESIDE, 1e-5},
+    {"sums of columns beside rows, of which the last chunk has fewer", COLUMNS("13", "d[i, j]"),
+     CHUNKS("4", "4", "peel") BESIDE, 1e-5},
+    {"the same, masked", COLUMNS("13", "d[i, j]"), CHUNKS("4", "4", "mask") BESIDE, 1e-5},
+    {"sums of columns beside blocks of rows", COLUMNS("14", "d[i, j]"),
+     CHUNKS("3", "5", "peel") " split d.line 2 -> q_o q_i peel\n order d: chunk q_o q_i j\n par d.chunk\n vec d.j\n"
+                              " at mx d.q_o\n beside s_c d.q_o by chunk=chunk line=line\n split s_c.j 8 -> jo ji mask\n"
+                              " order s_c: chunk jo line ji\n vec s_c.ji\n",
+     1e-5},
+    {"sums of columns beside rows, of what is attached to these", COLUMNS("12", "x[i, j]*mx[i]"),
+     CHUNKS("3", "4", "mask") BESIDE, 1e-5},
+    {"the whole sum beside rows", COLUMNS("12", "d[i, j]"),
+     "loops:\n order d: i j\n at mx d.i\n beside s d.i by i=i\n order s: i j\n vec s.j d.j\n", 0},
     {"tiles of an attached stage's fused axes end beyond it",
      "region r\ninput x f32[7, 5]\nmap c f32 (i: 7, j: 5) = x[i, j] * 2:f32\nmap d f32 (i: 7, j: 5) = c[i, j] + c[i, 4 - j]\n"
      "output d\n",
@@ -469,6 +498,23 @@ static const struct {
     {"split C.k 2 -> a b mask\nunit C.b vdpbf16ps deviates assoc,ftz\nsplit C.b 1 -> c d mask",
      "name one of its parts for unit", BF16},
     {"at sm sc.i by q=i", "has no space axis q", NULL},
+    {"at mx d.i\nbeside s d.i by q=i", "stage s has no axis q", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=q", "stage d has no axis or loop q", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.j by i=i", "no axis of s runs with loop j", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.j by i=i j=j", "inside of one that is reduced", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\npar d.i\nbeside s d.i by i=i", "it cannot be parallel", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=i\nstore s reg", "s is in memory", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=i j=i", "two axes run with i", COLUMNS("12", "d[i, j]")},
+    {"beside e d.i by i=i", "e is no plain reduction",
+     "region r\ninput x f32[12]\nmap d f32 (i: 12) = x[i]\nmap e f32 (i: 12) = d[i]\noutput d\noutput e\n"},
+    {"beside mx d.i by i=i", "before that is computed", COLUMNS("12", "x[i, j]")},
+    {"beside s mx.i by i=i", "mx is no root that is a map", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=i", "has another number of points than i",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]\n"
+     "reduce s f32 (j: 20 | i: 11) init 0:f32 = acc(0):f32 + x[i, j]\nmap mx f32 () = 0:f32\noutput d\noutput s\n"},
+    {"at mx d.i\nbeside s d.i by i=i", "that this iteration has not computed", COLUMNS("12", "d[11 - i, j]")},
+    {"split d.i 5 -> a b overlap\nat mx d.b\nbeside s d.b by i=i", "points more than once", COLUMNS("12", "x[i, j]")},
+    {"split d.i 5 -> a b mask\nat mx d.b\nbeside s d.b by i=i", "points more than once", COLUMNS("12", "x[i, j]")},
     {"hoist n s", "it is the next state",
      "region r\ninput x f32[9]\nfold s f32 ( | t: 9) init 0:f32\nmap n f32 in s (t: 9) = x[t]\nnext s = n[t]\n"
      "map y f32 () = s[]\noutput y\n"},
