@@ -277,6 +277,26 @@ static int64_t round_parts(double wanted, int64_t groups, int64_t most) {
     return parts < 2 ? 1 : divisor_near(groups, parts, (parts + 1) / 2, high < most ? high : most);
 }
 
+/* Are all operands given at run time, and is each step of the sum in another line of one of them (x^T dy)? Tiles then read one line of each row,
+ * and the rows again for other tiles: from L3, if they are still there, or else from memory. */
+static bool reads_across(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    bool across = false;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        const int64_t line = r->machine->line / (int64_t)lib_dtype_size(tensor->dtype);
+        bool distant = tensor->stage < 0; /* no copy in panels */
+        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+            distant = distant && access[i].stride[a] != RULES_IRREGULAR &&
+                      (access[i].stride[a] >= line || rules_extent(r, &stage->axis[a]) == 1);
+        if (tensor->constant) return false;
+        across = across || distant;
+    }
+    return across;
+}
+
 bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t width) {
     enum { STEPS = 512 /* of a part, at least */ };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -292,7 +312,7 @@ bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t wid
     const int64_t most = each / STEPS < extent / width ? each / STEPS : extent / width;
     const int64_t by_cache = round_parts(counts.cache, extent / width, most);
     int64_t parts = round_parts(counts.tasks, extent / width, most);
-    if (parts > 1 && by_cache > parts) parts = by_cache;
+    if ((parts > 1 || reads_across(r, s)) && by_cache > parts) parts = by_cache;
     if (width > 1 && extent % (parts * width)) parts = 1;
     if (by_cache > parts && (width == 1 || extent % (by_cache * width) == 0))
         tir_doubt(r->schedule, stage->name, "parts", lib_arena_format(r->arena, "%lld", (long long)by_cache));
