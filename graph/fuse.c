@@ -4,8 +4,8 @@
  * values computed from positions, or from positions and values broadcast along them (masks by lengths), widening casts, slices,
  * dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy. Every core node starts as
  * a cluster of its own; in topological order the clusters of each node's operands may join the node's. Contractions join into attention, and,
- * where what is between them leaves the cache, into layers; sums along columns into what goes through the same rows. `may_join` decides which kinds
- * of clusters one kernel can compute without computing elements several times; no join closes a cycle. Maps at the end of a cluster
+ * where what is between them leaves the cache, into layers; sums along columns into what goes through the same rows. `may_join` decides
+ * which kinds of clusters one kernel can compute without computing elements several times; no join closes a cycle. Maps at the end of a cluster
  * move to the cluster that reads them if fewer bytes are then stored between the two (`give_maps`). Joins in doubt are undone if the
  * parts are faster by the target's cost model (fuse_cost.c). */
 #include "graph/fuse_internal.h"

@@ -11,6 +11,8 @@ typedef struct column_search {
     uint32_t *order, *place;
     /* clusters that are moved */
     uint32_t *moved;
+    /* by cluster: how many sums run beside it */
+    uint8_t *sums;
 } column_search;
 
 /* ---- the order of clusters */
@@ -22,6 +24,7 @@ static void order_clusters(column_search *s) {
     s->order = LIB_NEW_ARRAY(f->arena, uint32_t, f->clusters.count + 1);
     s->place = LIB_NEW_ARRAY(f->arena, uint32_t, f->clusters.count + 1);
     s->moved = LIB_NEW_ARRAY(f->arena, uint32_t, f->clusters.count + 1);
+    s->sums = LIB_NEW_ARRAY(f->arena, uint8_t, f->clusters.count + 1);
     for (uint32_t i = 0; i < f->edges.count; i++) {
         const uint32_t from = f->cluster_of[f->edges.data[i].producer], to = f->cluster_of[f->edges.data[i].user];
         waits[to] += from != to;
@@ -145,7 +148,7 @@ static bool goes_through_rows(const fuser *f, uint32_t cluster, uint32_t sums) {
 /* The cluster that makes or reads the value and goes through the rows that cluster `sums` sums, if it does not depend on the sums, nor the sums
  * on it through a third cluster; UINT32_MAX: none. */
 static uint32_t cluster_of_rows(column_search *s, graph_id value, uint32_t sums) {
-    enum { READERS = 16 /* of a value, that are considered */ };
+    enum { READERS = 16 /* of a value, that are considered */, SUMS = DOUBTS_MAX / 2 /* beside a cluster */ };
     fuser *f = s->f;
     const fuse_cluster *to = &f->clusters.data[sums];
     const uint32_t maker = f->g->values.data[value].node,
@@ -155,7 +158,7 @@ static uint32_t cluster_of_rows(column_search *s, graph_id value, uint32_t sums)
         const bool makes = i == readers;
         if (makes && f->role[maker] != FUSE_CORE) continue;
         const uint32_t c = makes ? f->cluster_of[maker] : s->readers[value].data[i];
-        if (c == sums || !goes_through_rows(f, c, sums)) continue;
+        if (c == sums || s->sums[c] == SUMS || s->sums[sums] || !goes_through_rows(f, c, sums)) continue;
         if (f->clusters.data[c].nodes.count + to->nodes.count > CLUSTER_NODES_MAX || is_read_by(f, sums, c)) continue;
         if (are_close(s, c, sums)) return c;
     }
@@ -190,6 +193,7 @@ void graph_fuse_join_columns(fuser *f) {
         const uint32_t rows = find_rows(&s, c);
         if (rows == UINT32_MAX) continue;
         keep_order(&s, c, rows);
+        s.sums[rows]++;
         graph_fuse_join_beside(f, sums->nodes.data[0], f->clusters.data[rows].nodes.data[0]);
     }
 }

@@ -1,9 +1,10 @@
 /* Joins in doubt. `may_join` (fuse.c) decides which clusters one kernel can compute without computing elements several times, but
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
  * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
- * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction whose value is also needed in memory, and functions after one of few columns;
- * reductions of so few rows that other threads would be idle; and sums along columns beside rows. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
- * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
+ * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction
+ * whose value is also needed in memory, and functions after one of few columns; reductions of so few rows that other threads would be
+ * idle; and sums along columns beside rows. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to undo that is
+ * fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
  * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
  * Values with the host's blocked layouts are reconsidered as well: is writing them row-major and then moving them faster? */
@@ -226,11 +227,11 @@ static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
     bool few_rows = has_few_rows(d);
     uint32_t all = 0;
     for (uint32_t j = 0; j < d->tree.count; j++) all += is_in_doubt(d, &d->tree.data[j], few_rows);
-    /* of too many, those between contractions first: most depends on them */
+    /* of too many, those between contractions and of sums beside rows first: most depends on them */
     for (int pass = all > DOUBTS_MAX ? 0 : 1; pass < 2; pass++)
         for (uint32_t j = 0; j < d->tree.count && d->count < DOUBTS_MAX; j++) {
             const fuse_join *join = &d->tree.data[j];
-            const bool first = join->of_producer > CLUSTER_ROWS && join->of_user > CLUSTER_ROWS;
+            const bool first = join->beside || (join->of_producer > CLUSTER_ROWS && join->of_user > CLUSTER_ROWS);
             if ((all > DOUBTS_MAX && first != (pass == 0)) || !is_in_doubt(d, join, few_rows)) continue;
             d->doubt[d->count++] = j;
         }

@@ -22,10 +22,13 @@ static void stages_beside(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++) {
         const tir_stage_plan *plan = tir_plan_of(l, (int)q);
         if (tir_stage_of(l, (int)q)->removed || !plan->beside || plan->at_stage != s || plan->at_node != node) continue;
+        const char *const line = l->state.line;
         l->state.line = tir_stage_of(l, (int)q)->name;
         tir_stage_region(&l->state, (int)q);
         tir_check_beside_extents(&l->state, (int)q);
+        l->state.line = line;
         loops(l, (int)q, 0, TIR_ROLE_UPDATE);
+        tir_plan_of(l, (int)q)->unpadded = true;
     }
 }
 
@@ -590,6 +593,25 @@ static void lower_root(tir_lowering *l, int s) {
     for (uint32_t q = 0; q < l->region->stages.count; q++) l->done[q] = l->done[q] || tir_lower_root(l, (int)q) == s;
 }
 
+/* Lowers the root after those that its loops read. In the order of stages these come first, but for sums that run beside a later root. */
+static void lower_in_order(tir_lowering *l, int s, bool *begun) {
+    if (l->done[s] || begun[s])
+        return; /* begun: it reads itself through others, which lowering the first of them refuses */
+    begun[s] = true;
+    for (int q = 0; q < (int)l->region->stages.count; q++)
+        for (int p = 0; p < (int)l->region->stages.count && !tir_stage_of(l, q)->removed && tir_lower_root(l, q) == s;
+             p++)
+            if (!tir_stage_of(l, p)->removed && !l->done[p] && tir_lower_root(l, p) != s && tir_lower_reads(l, q, p))
+                lower_in_order(l, tir_lower_root(l, p), begun);
+    lower_root(l, s);
+}
+
+static bool has_beside(tir_lowering *l) {
+    for (int s = 0; s < (int)l->region->stages.count; s++)
+        if (!tir_stage_of(l, s)->removed && tir_plan_of(l, s)->beside) return true;
+    return false;
+}
+
 tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_schedule *schedule,
                       const tir_lower_options *options) {
     tir_region *region = tir_region_copy(arena, original);
@@ -611,8 +633,14 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_lower_arguments(&l);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed) tir_lower_workspace(&l, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && l.state.plan[s].at_stage < 0) lower_root(&l, (int)s);
+    bool *begun = has_beside(&l) ? LIB_NEW_ARRAY(arena, bool, region->stages.count + 1) : NULL;
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0) continue;
+        if (begun)
+            lower_in_order(&l, (int)s, begun);
+        else
+            lower_root(&l, (int)s);
+    }
     tir_kernel_place_workspace(l.kernel);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
     tir_lower_matrices(&l);

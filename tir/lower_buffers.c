@@ -217,7 +217,7 @@ static bool used_by_another_root(tir_lowering *l, int s) {
     return used;
 }
 
-/* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root or beside one (a fold: only if its state is read
+/* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root or runs beside one (a fold: only if its state is read
  * outside of the fold), an attached step that is read outside of its fold, or attached and read by another root. */
 void tir_lower_workspace(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);

@@ -20,6 +20,8 @@ static const char *place_flaw(tir_lowering *l, int s) {
             return "another stage is stored there, too";
         bool reads = tir_lower_reads(l, q, s);
         int top = reads ? runs_in(l, q, root) : -1;
+        if (top >= 0 && tir_plan_of(l, top)->beside)
+            return "a sum beside the root reads it, after the root has overwritten it";
         if (reads && (top < 0 || tir_plan_of(l, top)->at_node != plan->at_node))
             return "something reads it in another loop than it is attached at";
     }

@@ -296,6 +296,8 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
     if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot be attached inside itself");
     plan->at_stage = owner;
     plan->at_node = find_node(state, owner, axis);
+    plan->beside = false;
+    for (int a = 0; a < TIR_MAX_AXES; a++) plan->by[a] = -1;
     if (lib_lexer_accept(lexer, "by"))
         while (lexer->kind == LIB_NAME) {
             int mine = find_axis(state, stage, lib_lexer_name(lexer));
@@ -870,7 +872,7 @@ static void check_partial(const tir_schedule_state *state, int s) {
             (plan->unit && plan->unit_node == (int)i))
             tir_schedule_raise(state, "axis %s: partial results are of a serial loop", leaf->name);
     }
-    if (in_parts && (plan->at_stage < 0 || plan->in_output || plan->in_state))
+    if (in_parts && (plan->at_stage < 0 || plan->beside || plan->in_output || plan->in_state))
         tir_schedule_raise(state, "partial results of %s need storage: attach it (at)", in_parts);
 }
 

@@ -19,6 +19,7 @@ void tir_apply_beside(tir_schedule_state *state, int stage, int owner, lib_lexer
     const tir_stage *s = &state->region->stages.data[stage];
     tir_stage_plan *plan = &state->plan[stage];
     plan->beside = true;
+    for (int a = 0; a < s->space + s->reduce; a++) plan->by[a] = -1;
     lib_lexer_expect(lexer, "by");
     while (lexer->kind == LIB_NAME) {
         const char *mine = lib_lexer_name(lexer);
@@ -74,6 +75,13 @@ void tir_check_beside(tir_schedule_state *state, int stage) {
     if (owner->at_stage >= 0 || o->kind != TIR_MAP || o->fold >= 0)
         tir_schedule_raise(state, "%s is no root that is a map", o->name);
     if (plan->has_scope) tir_schedule_raise(state, "%s is in memory, since %s does not read it", name, o->name);
+    for (int c = 0; c < s->count; c++)
+        if (tir_has_load(state->region->pool, s->initial[c], 0))
+            tir_schedule_raise(state, "%s begins with a loaded value", name);
+    for (uint32_t n = 0; n < plan->nodes.count; n++)
+        if (plan->by[plan->nodes.data[n].axis] >= 0 && (plan->nodes.data[n].clip || plan->nodes.data[n].skip))
+            tir_schedule_raise(state, "loop %s of %s has the points of %s's loops, and no bounds of its own",
+                               plan->nodes.data[n].name, name, o->name);
     const uint32_t count = loops_around(state, stage), begin = tir_beside_begin(state, stage);
     for (uint32_t k = 0; k < count; k++) {
         const tir_axis_node *leaf = node_at(state, plan->at_stage, owner->order.data[k]);

@@ -229,8 +229,6 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 u
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
 tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* its points in the open loops' iteration */
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
-tir_span tir_node_view(tir_schedule_state *state, int stage,
-                       int node); /* of a node: its points, counted from its start */
 /* Sets the plan's low and extent to the region of `stage` that its consumers need in one iteration of the loop that it is attached at.
  * Raises if a consumer is outside of that loop. */
 void tir_stage_region(tir_schedule_state *state, int stage);

@@ -330,9 +330,12 @@ static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const 
 static int64_t find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
+    bool data = false;
     for (int d = 0; d < rank; d++) {
+        const bool here = data_decides(c, index[d]);
         mask |= mask_of(c, index[d]);
-        if (data_decides(c, index[d])) irregular |= mask_of(c, index[d]);
+        if (here) irregular |= mask_of(c, index[d]);
+        data = data || here;
     }
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
@@ -340,7 +343,7 @@ static int64_t find_paces(counter *c, uint32_t buffer, const tir_expr *index, co
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
         pace[i] = irregular >> i & 1 ? (cost_pace){.stride = COST_IRREGULAR} : pace_of(c, l, buffer, index);
     }
-    return irregular ? COST_UNKNOWN : address(c, buffer, index);
+    return data ? COST_UNKNOWN : address(c, buffer, index);
 }
 
 static void note_access(counter *c, uint32_t buffer, int64_t first, const cost_pace pace[OPEN], bool store,

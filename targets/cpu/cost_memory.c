@@ -186,11 +186,15 @@ static double union_of_buffer(const traffic *t, uint32_t b, bool moved) {
 /* Does access i, inside of `loop`, touch the same bytes as an earlier one, in another of the loops inside `loop` (rows that are read in several
  * passes)? Their extents are in t->here. */
 static bool is_met(const traffic *t, int i, int loop) {
-    const cost_access *access = t->nest->accesses.data;
-    for (int k = t->like[i]; k >= 0; k = t->like[k])
-        if (access[k].loop != access[i].loop && loops_below(t->nest, &access[k], loop) >= 0 &&
-            t->here[k].run == t->here[i].run && t->here[k].pieces == t->here[i].pieces)
+    const cost_access *access = t->nest->accesses.data, *a = &access[i];
+    const int below = loops_below(t->nest, a, loop), around = a->count - below;
+    for (int k = t->like[i]; k >= 0; k = t->like[k]) {
+        const int there = loops_below(t->nest, &access[k], loop);
+        if (there < 0 || access[k].loop == a->loop || access[k].count - there != around) continue;
+        if (t->here[k].run == t->here[i].run && t->here[k].pieces == t->here[i].pieces &&
+            memcmp(&access[k].pace[there], &a->pace[below], (size_t)around * sizeof *a->pace) == 0)
             return true;
+    }
     return false;
 }
 

@@ -23,15 +23,17 @@ static bool *needed_by(rules *r, int root) {
     return needed;
 }
 
-/* Does the root, or a stage in its loops, read the tensor along an axis of several points of its own, or make it? */
-static bool passes_through(rules *r, int root, uint32_t tensor) {
+/* Does the root make the tensor, its axis of rows being dimension `dim`, or a stage in its loops read it there row by row? */
+static bool passes_through(rules *r, int root, int axis, uint32_t tensor, int dim) {
     rules_access access[RULES_ACCESSES];
-    if (r->region->tensors.data[tensor].stage == root) return true;
+    if (r->region->tensors.data[tensor].stage == root) return dim == axis;
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (r->region->stages.data[s].removed || r->group[s].root != root) continue;
-        const int count = rules_accesses(r, s, access, RULES_ACCESSES);
-        for (int i = 0; i < count; i++)
-            if (access[i].tensor == tensor) return true;
+        const int count = rules_accesses(r, s, access, RULES_ACCESSES), row = rules_axis_labelled(r, s, axis);
+        for (int i = 0; i < count && row >= 0; i++)
+            if (access[i].tensor == tensor &&
+                tir_operand(r->region->pool, access[i].load, dim) == r->region->stages.data[s].axis[row].var)
+                return true;
     }
     return false;
 }
@@ -46,20 +48,42 @@ static int axis_of_rows(const rules *r, int s) {
     return -1;
 }
 
-/* Does the sum read, of a value with as many elements as it has points, one that passes through the root's loops, and nothing that other stages
- * compute there? */
-static bool shares_rows(rules *r, int s, int root) {
+/* The dimension that the sum's rows alone index; -1: none. */
+static int dimension_of_rows(const rules *r, const tir_stage *sum, const rules_access *access) {
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    for (int d = 0; d < tensor->rank; d++)
+        if (tir_operand(r->region->pool, access->load, d) == sum->axis[sum->space].var) return d;
+    return -1;
+}
+
+/* May what the sum reads of this maker be there when the root's loops run: is it the root, or a stage that needs neither the root nor a sum beside
+ * it? */
+static bool comes_in_time(rules *r, int maker, int root) {
+    const bool *needed = needed_by(r, maker);
+    const rules_beside *beside = rules_sums_beside(r, root);
+    bool late = needed[root];
+    for (uint32_t i = 0; beside && i < beside->sums.count; i++)
+        late = late || needed[rules_stage_named(r, beside->sums.data[i].stage)];
+    return maker == root || !late;
+}
+
+/* Does the sum read, of a value with as many elements as it has points, one that passes through the root's loops row by row, and nothing that other
+ * stages compute there, or later? */
+static bool shares_rows(rules *r, int s, int root, int axis) {
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     const tir_stage *stage = &r->region->stages.data[s];
     bool shares = false;
     for (int i = 0; i < count; i++) {
-        const int maker = r->region->tensors.data[access[i].tensor].stage;
+        const int maker = r->region->tensors.data[access[i].tensor].stage,
+                  dim = dimension_of_rows(r, stage, &access[i]);
         bool whole = true;
         for (int a = 0; a < stage->space + stage->reduce; a++)
             whole = whole && (access[i].stride[a] != 0 || rules_extent(r, &stage->axis[a]) == 1);
+        const bool passes = dim >= 0 && passes_through(r, root, axis, access[i].tensor, dim);
         if (maker >= 0 && maker != root && r->group[maker].root == root) return false;
-        shares = shares || (whole && passes_through(r, root, access[i].tensor));
+        if (maker >= 0 && ((maker == root && !passes) || !comes_in_time(r, maker, root))) return false;
+        shares = shares || (whole && passes);
     }
     return shares;
 }
@@ -71,7 +95,7 @@ static int root_beside(rules *r, int s) {
     for (int root = 0; root < (int)r->region->stages.count; root++) {
         const int axis = axis_of_rows(r, root);
         if (axis < 0 || rules_extent(r, &r->region->stages.data[root].axis[axis]) != rows) continue;
-        if (shares_rows(r, s, root) && !needed_by(r, root)[s]) return root;
+        if (!needed_by(r, root)[s] && shares_rows(r, s, root, axis)) return root;
     }
     return -1;
 }

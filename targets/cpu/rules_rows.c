@@ -897,7 +897,6 @@ static void choose_block(row_plan *p, const int *members, int count) {
         p->block = block_of(rows, axis < 0 ? 0 : rules_columns_along(r, p->root, axis));
     else if (lanes)
         p->block = rows_together(p, members, count, axis < 0 ? NULL : &top->axis[axis]);
-    while (p->beside && p->beside->rows % p->block) p->block--;
     if (p->tiled || lanes)
         p->block = tir_choose_number(r->schedule, top->name, "together", (tir_numbers){1, most, 1}, p->block);
     if (p->block > 1 || p->tiled) p->block_axis = axis;
@@ -924,9 +923,10 @@ static void split_root(row_plan *p, const int *members, int count) {
         }
     }
     if (p->block_axis >= 0) {
-        const int64_t rows = rules_extent(r, &top->axis[p->block_axis]);
+        const int64_t rows = rules_extent(r, &top->axis[p->block_axis]), chunk = p->beside ? p->beside->rows : rows;
+        const bool even = rows < 0 || (rows % chunk == 0 && chunk % p->block == 0);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, loop_of(p, p->block_axis),
-                         (long long)p->block, rows < 0 || rows % p->block == 0 ? "mask" : "peel");
+                         (long long)p->block, even ? "mask" : "peel");
     }
     if (!p->shared) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, p->v_loop, (long long)extent);

@@ -74,6 +74,17 @@ static const lower_case cases[] = {
      1e-5},
     {"sums of columns beside rows, of what is attached to these", COLUMNS("12", "x[i, j]*mx[i]"),
      CHUNKS("3", "4", "mask") BESIDE, 1e-5},
+    {"sums of columns that precede the rows beside which they run",
+     "region r\ninput x f32[12, 20]\n"
+     "reduce s f32 (j: 20 | i: 12) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
+     "map h f32 (j: 20) = s[j]*2:f32\n"
+     "reduce mx f32 exact (i: 12 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
+     "map d f32 (i: 12, j: 20) = x[i, j] - mx[i]\noutput h\noutput d\noutput s\n",
+     CHUNKS("3", "4", "mask") BESIDE, 1e-5},
+    {"a sum beside rows, whose layout has padding",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]*3:f32\n"
+     "reduce s f32 (j: 20 | i: 12) init 1:f32 = acc(0):f32 + d[i, j]\ntensor s layout (d0/8, d0%8)\noutput d\noutput s\n",
+     "loops:\n order d: i j\n beside s d.i by i=i\n order s: i j\n", 0},
     {"the whole sum beside rows", COLUMNS("12", "d[i, j]"),
      "loops:\n order d: i j\n at mx d.i\n beside s d.i by i=i\n order s: i j\n vec s.j d.j\n", 0},
     {"tiles of an attached stage's fused axes end beyond it",
@@ -505,6 +516,21 @@ static const struct {
     {"at mx d.i\npar d.i\nbeside s d.i by i=i", "it cannot be parallel", COLUMNS("12", "d[i, j]")},
     {"at mx d.i\nbeside s d.i by i=i\nstore s reg", "s is in memory", COLUMNS("12", "d[i, j]")},
     {"at mx d.i\nbeside s d.i by i=i j=i", "two axes run with i", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=i\nclip s.i", "no bounds of its own",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]\nmap mx f32 () = 0:f32\n"
+     "reduce s f32 (j: 20 | i: 12) init 0:f32 where 3 <= i = acc(0):f32 + x[i, j]\noutput d\noutput s\n"},
+    {"beside s d.i by i=i", "begins with a loaded value",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]\n"
+     "reduce s f32 (j: 20 | i: 12) init d[0, j] = acc(0):f32 + x[i, j]\noutput d\noutput s\n"},
+    {"beside t d.i by i=i\npartial t.j 4", "need storage",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]\n"
+     "reduce t f32 ( | i: 12, j: 20) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\noutput d\noutput t\n"},
+    {"at c d.i\nstore c output\nbeside s d.i by i=i", "after the root has overwritten it",
+     "region r\ninput x f32[12, 20]\nmap c f32 (i: 12, j: 20) = exp(x[i, j])\nmap d f32 (i: 12, j: 20) = tanh(c[i, j])\n"
+     "reduce s f32 (j: 20 | i: 12) init 0:f32 = acc(0):f32 + c[i, j]\noutput d\noutput s\n"},
+    {"split e.i 4 -> a b mask\nbeside s e.a by i=a j=b\nbeside s d.j by i=i", "no axis of s runs with loop j",
+     "region r\ninput x f32[12, 20]\nmap d f32 (i: 12, j: 20) = x[i, j]\nmap e f32 (i: 12, j: 20) = x[i, j]*2:f32\n"
+     "reduce s f32 (j: 20 | i: 12) init 0:f32 = acc(0):f32 + x[i, j]\noutput d\noutput e\noutput s\n"},
     {"beside e d.i by i=i", "e is no plain reduction",
      "region r\ninput x f32[12]\nmap d f32 (i: 12) = x[i]\nmap e f32 (i: 12) = d[i]\noutput d\noutput e\n"},
     {"beside mx d.i by i=i", "before that is computed", COLUMNS("12", "x[i, j]")},
