@@ -9,7 +9,7 @@ typedef struct column_search {
     fuse_nodes *readers;
     /* the clusters in an order in which each follows those that it reads, UINT32_MAX where one was joined to another; by cluster: its place */
     uint32_t *order, *place;
-    /* clusters that are moved */
+    /* keep_order: clusters that change places */
     uint32_t *moved;
     /* by cluster: how many sums run beside it */
     uint8_t *sums;
@@ -100,7 +100,7 @@ static void keep_order(column_search *s, uint32_t from, uint32_t to) {
         if (s->order[i] != UINT32_MAX) s->place[s->order[i]] = i;
 }
 
-/* ---- what joins */
+/* ---- sums, and clusters beside whose rows they may run */
 
 /* Adds the cluster to the readers of each value that `value` depends on through cheap nodes. */
 static void add_reader(column_search *s, graph_id value, uint32_t cluster) {

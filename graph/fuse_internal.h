@@ -1,5 +1,5 @@
 /* Shared by the files of fusion: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_sweep.c joins contractions of
- * common matrices, fuse_cost.c reconsiders joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
+ * common matrices, fuse_columns.c sums along columns to rows, fuse_cost.c reconsiders joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
 #ifndef GRAPH_FUSE_INTERNAL_H
 #define GRAPH_FUSE_INTERNAL_H
 
@@ -119,7 +119,8 @@ bool graph_fuse_is_impure(const fuser *f, uint32_t node);
 /* Merges the cluster of `producer` into that of `user`, which reads it. The kind becomes that of the heavier of the two. */
 void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user);
 
-/* Merges the cluster of `sum`, sums along columns, into that of `row`, which goes through the same rows and stays what it is. */
+/* Merges the cluster of node `sum`, which sums along columns, into the cluster of node `row`, which computes the same rows. The merged cluster has
+ * the kind, domain and axes of the latter. */
 void graph_fuse_join_beside(fuser *f, uint32_t sum, uint32_t row);
 
 /* fuse_columns.c: joins sums along columns to the clusters that go through the same rows; these joins are in doubt. */

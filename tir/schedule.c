@@ -99,7 +99,7 @@ uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
 
 /* ---- loop section: names */
 
-static int find_node(const tir_schedule_state *state, int stage, const char *name) {
+int tir_find_node(const tir_schedule_state *state, int stage, const char *name) {
     const tir_stage_plan *plan = &state->plan[stage];
     for (uint32_t i = 0; i < plan->nodes.count; i++)
         if (strcmp(plan->nodes.data[i].name, name) == 0) return (int)i;
@@ -111,7 +111,7 @@ static int find_node(const tir_schedule_state *state, int stage, const char *nam
 }
 
 static int find_leaf(const tir_schedule_state *state, int stage, const char *name) {
-    int node = find_node(state, stage, name);
+    int node = tir_find_node(state, stage, name);
     const tir_axis_node *n = &state->plan[stage].nodes.data[node];
     if (n->outer >= 0 || n->fused >= 0)
         tir_schedule_raise(state, "axis %s of stage %s is %s", name, state->region->stages.data[stage].name,
@@ -295,7 +295,7 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage_plan *plan = &state->plan[stage];
     if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot be attached inside itself");
     plan->at_stage = owner;
-    plan->at_node = find_node(state, owner, axis);
+    plan->at_node = tir_find_node(state, owner, axis);
     plan->beside = false;
     for (int a = 0; a < TIR_MAX_AXES; a++) plan->by[a] = -1;
     if (lib_lexer_accept(lexer, "by"))

@@ -1,5 +1,5 @@
 /* beside S D.row by a=loop ... : the reduction S is updated in the loops of the root D, which does not read it. (In the derivatives of a norm, D
- * is the derivative by the input, row by row, and S are sums along columns of what a row is computed from.)
+ * is the derivative by the input, computed row by row, and S the derivative by the scale, which sums the operands of all these rows by columns.)
  *
  * An axis of S that `by` names runs with a loop of D, or with an axis of D that is split into loops; along the others S has loops of its own. So
  * that each point of S is updated once and begins before its first update:
@@ -7,8 +7,8 @@
  *   - each loop of D around S, down to the one that it is beside, belongs to an axis that `by` names, and each such axis to one axis of S
  *   - loops along axes of the result come before those along axes that are reduced, which are neither parallel nor vectors; S begins before the
  *     first of the latter
- *   - an axis of S has as many points as what it runs with
- *   - of D, S reads what this iteration has computed */
+ *   - an axis of S that `by` names has as many points as the loop or axis of D that it names
+ *   - S reads only those results of D that D has computed in this iteration */
 #include "tir/schedule_internal.h"
 
 static const tir_axis_node *node_at(const tir_schedule_state *state, int stage, int node) {
@@ -27,13 +27,7 @@ void tir_apply_beside(tir_schedule_state *state, int stage, int owner, lib_lexer
         while (axis < s->space + s->reduce && strcmp(s->axis[axis].name, mine) != 0) axis++;
         if (axis == s->space + s->reduce) tir_schedule_raise(state, "stage %s has no axis %s", s->name, mine);
         lib_lexer_expect(lexer, "=");
-        const char *its = lib_lexer_name(lexer);
-        int node = 0;
-        while (node < (int)state->plan[owner].nodes.count && strcmp(node_at(state, owner, node)->name, its) != 0)
-            node++;
-        if (node == (int)state->plan[owner].nodes.count)
-            tir_schedule_raise(state, "stage %s has no axis or loop %s", state->region->stages.data[owner].name, its);
-        plan->by[axis] = node;
+        plan->by[axis] = tir_find_node(state, owner, lib_lexer_name(lexer));
     }
 }
 

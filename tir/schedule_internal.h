@@ -151,7 +151,8 @@ typedef struct tir_schedule_state {
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-int tir_find_stage(const tir_schedule_state *state, const char *name); /* raises */
+int tir_find_stage(const tir_schedule_state *state, const char *name);           /* raises */
+int tir_find_node(const tir_schedule_state *state, int stage, const char *name); /* an axis, or a part of one; raises */
 /* Parses S.a as one dotted name; returns the stage S, and in *rest the name a. */
 int tir_read_dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest);
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name); /* raises */

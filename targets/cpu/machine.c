@@ -238,8 +238,9 @@ static void choose_portable(target_device *device) {
 
 /* ---- rates */
 
-/* Sets the rates, which no processor reports: ports by the processor's name, what was measured on it or its family (cpu_measured), and for the
- * rest one set of values of server processors of which one core is busy, checked with the benchmark on Zen 4 (README.md, The machine's rates). */
+/* Sets m->rates, which no processor reports. Numbers of ports depend on the processor's name; rates that were measured on that processor or its
+ * family are in cpu_measured. All others have one value for all processors: that of a server with one busy core, checked with the benchmark on
+ * Zen 4 (README.md, The machine's rates). */
 void cpu_set_rates(tir_machine *m) {
     const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
     static const cpu_measured none;

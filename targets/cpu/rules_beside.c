@@ -9,10 +9,10 @@
 
 enum { VECTORS = 4 /* of columns, together */ };
 
-/* By stage: does the root depend on it? */
-static bool *needed_by(rules *r, int root) {
+/* By stage: does stage `last` depend on it? */
+static bool *needed_by(rules *r, int last) {
     bool *needed = LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count + 1);
-    needed[root] = true;
+    needed[last] = true;
     for (bool more = true; more;) {
         more = false;
         for (int s = 0; s < (int)r->region->stages.count; s++)
@@ -56,8 +56,8 @@ static int dimension_of_rows(const rules *r, const tir_stage *sum, const rules_a
     return -1;
 }
 
-/* May what the sum reads of this maker be there when the root's loops run: is it the root, or a stage that needs neither the root nor a sum beside
- * it? */
+/* Can the sum, in the root's loops, read the values of stage `maker`? Those of the root itself, which the iteration has just computed; and those
+ * of a stage that is computed before these loops, as it depends neither on the root nor on a sum beside the root. */
 static bool comes_in_time(rules *r, int maker, int root) {
     const bool *needed = needed_by(r, maker);
     const rules_beside *beside = rules_sums_beside(r, root);

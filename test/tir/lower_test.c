@@ -510,7 +510,7 @@ static const struct {
      "name one of its parts for unit", BF16},
     {"at sm sc.i by q=i", "has no space axis q", NULL},
     {"at mx d.i\nbeside s d.i by q=i", "stage s has no axis q", COLUMNS("12", "d[i, j]")},
-    {"at mx d.i\nbeside s d.i by i=q", "stage d has no axis or loop q", COLUMNS("12", "d[i, j]")},
+    {"at mx d.i\nbeside s d.i by i=q", "stage d has no axis q; it has ", COLUMNS("12", "d[i, j]")},
     {"at mx d.i\nbeside s d.j by i=i", "no axis of s runs with loop j", COLUMNS("12", "d[i, j]")},
     {"at mx d.i\nbeside s d.j by i=i j=j", "inside of one that is reduced", COLUMNS("12", "d[i, j]")},
     {"at mx d.i\npar d.i\nbeside s d.i by i=i", "it cannot be parallel", COLUMNS("12", "d[i, j]")},
