@@ -343,7 +343,10 @@ static tir_expr build_sum(tir_pool *pool, tir_sum *sum) {
 /* ---- products */
 
 #define FACTORS 16
-#define TERMS 64 /* limit of a product that is multiplied out; a larger one is an atom */
+/* Limits of a product that is multiplied out; a larger one is an atom. Nodes as in its text, where shared parts are written each time:
+ * without that limit, products of products are expressions whose text grows exponentially with their depth. */
+#define TERMS 64
+#define NODES 1024
 
 static int factors_of(const tir_pool *pool, tir_expr atom, tir_expr *factors, int count) {
     int first = count;
@@ -372,6 +375,21 @@ static tir_expr product_of_atoms(tir_pool *pool, tir_expr a, tir_expr b) {
     return product;
 }
 
+/* Nodes of e, each occurrence of a shared one counted, up to `most`. */
+static int64_t nodes_of(const tir_pool *pool, tir_expr e, int64_t most) {
+    const tir_node *node = tir_get(pool, e);
+    int64_t nodes = 1;
+    for (int i = 0; i < node->count && nodes < most; i++)
+        nodes += nodes_of(pool, tir_operand(pool, e, i), most - nodes);
+    return nodes;
+}
+
+/* Nodes of the copies of e that a product with a sum of `terms` has; a leaf's copies are as many as there are terms already. */
+static int64_t copied(const tir_pool *pool, tir_expr e, int terms) {
+    const int64_t nodes = nodes_of(pool, e, NODES + 1);
+    return terms > 1 && nodes > 1 ? terms * nodes : 0;
+}
+
 static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_sum left, right, product;
     load_sum(pool, &left, a);
@@ -382,8 +400,10 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
         add_sum(pool, &product, terms, left.count ? right.constant : left.constant);
         return build_sum(pool, &product);
     }
-    const bool grows = (left.count > 1 || left.constant) && (right.count > 1 || right.constant);
-    if (grows && (int64_t)left.count * right.count > TERMS) return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
+    const int of_left = left.count + (left.constant != 0), of_right = right.count + (right.constant != 0);
+    const bool grows = of_left > 1 && of_right > 1 && (int64_t)left.count * right.count > TERMS;
+    if (grows || copied(pool, a, of_right) + copied(pool, b, of_left) > NODES)
+        return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
     add_sum(pool, &product, &left, right.constant);
     product.constant = 0; /* the next line adds the product of the constants */
     add_sum(pool, &product, &right, left.constant);

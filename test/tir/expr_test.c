@@ -618,6 +618,39 @@ static void depth(void **unused) {
     assert_int_equal(terms[1].coefficient, 3);
 }
 
+/* Products of many sums, chained either way or in pairs, and of such products plus a symbol: their text, which writes shared parts
+ * out, grows like their factors, and their value is the product. */
+static void products_of_sums(void **unused) {
+    (void)unused;
+    ENTERED;
+    enum { FACTORS = 64, WAYS = 4 };
+    uint64_t variables[FACTORS + 16] = {0};
+    tir_expr factors[FACTORS];
+    const tir_evaluator evaluator = {.variables = variables};
+    for (int at = 0; at < FACTORS; at++) {
+        tir_expr size = tir_var(&pool, "s", TIR_VAR_PARAM, TIR_INDEX, 0, INT64_MAX / 2);
+        variables[tir_var_id(&pool, size)] = (uint64_t)(at % 7 == 3);
+        factors[at] = tir_add(&pool, size, tir_index(&pool, 1));
+    }
+    for (int way = 0; way < WAYS; way++) {
+        tir_expr product = factors[way == 1 ? FACTORS - 1 : 0];
+        for (int at = 1; at < FACTORS; at++) {
+            tir_expr factor = factors[way == 1 ? FACTORS - 1 - at : at];
+            if (way == 2) factor = tir_mul(&pool, factor, factor);
+            if (way == 3 && at % 9 == 8) product = tir_add(&pool, product, tir_sub(&pool, factor, tir_index(&pool, 1)));
+            product = at & 1 ? tir_mul(&pool, product, factor) : tir_mul(&pool, factor, product);
+        }
+        uint64_t expected = 1, length = strlen(printed(product));
+        for (int at = 0; at < FACTORS; at++) {
+            uint64_t factor = (uint64_t)(at % 7 == 3) + 1;
+            if (way == 3 && at % 9 == 8) expected += factor - 1;
+            expected *= way == 2 && at ? factor * factor : factor;
+        }
+        if (length > (1 << 15)) fail_msg("way %d: %llu characters", way, (unsigned long long)length);
+        assert_true(tir_evaluate(&pool, product, &evaluator) == expected);
+    }
+}
+
 static void math_nodes(void **unused) {
     (void)unused;
     ENTERED;
@@ -719,6 +752,7 @@ int main(void) {
         TEST(bad_text),
         TEST(rewriting),
         TEST(depth),
+        TEST(products_of_sums),
         TEST(extreme_indices),
         TEST(positions_compare_as_indices),
         TEST(indices_in_operators),
