@@ -113,7 +113,7 @@ static dlc_value draw_scan(dlc_graph *graph, const bench_block_value *v, const d
     dlc_dim state[3];
     for (int i = 0; i < OPERANDS; i++) {
         dlc_dim dims[3];
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "s%d", i);
         for (int d = 0; d < 3; d++) dims[d] = (dlc_dim){.value = shapes[i][d]};
         if (i == STATE) memcpy(state, dims, sizeof state);

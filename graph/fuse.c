@@ -287,9 +287,7 @@ static bool is_output(const fuser *f, const graph_node *node) {
 static bool node_read_elsewhere(const fuser *f, uint32_t index, uint32_t p, uint32_t c) {
     for (uint32_t k = 0; k < f->users[index].count; k++) {
         uint32_t reader = f->edges.data[f->users[index].data[k]].user;
-        /* later readers have no cluster yet */
-        if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c))
-            return true;
+        if (f->cluster_of[reader] != p && f->cluster_of[reader] != c) return true;
     }
     return is_output(f, &f->g->nodes.data[index]);
 }
@@ -660,20 +658,43 @@ static void join_producers(fuser *f, uint32_t index) {
         }
 }
 
+/* Sets late[i] of sums along columns, of maps that only they read, and of what depends on them. */
+static void mark_late(const fuser *f, bool *late) {
+    for (uint32_t i = f->g->nodes.count; i-- > 0;) {
+        if (f->role[i] != FUSE_CORE) continue;
+        const fuse_cluster *c = &f->clusters.data[f->cluster_of[i]];
+        bool only_late = c->kind == CLUSTER_MAPS && f->users[i].count && !is_output(f, &f->g->nodes.data[i]);
+        for (uint32_t k = 0; only_late && k < f->users[i].count; k++)
+            only_late = late[f->edges.data[f->users[i].data[k]].user];
+        late[i] = only_late || graph_fuse_sums_columns(c);
+    }
+    for (uint32_t i = 0; i < f->edges_begin[f->g->nodes.count];
+         i++) /* ascending by users, which follow their producers */
+        if (late[f->edges.data[i].producer]) late[f->edges.data[i].user] = true;
+}
+
+/* Joins what each node reads in topological order. Sums along columns come as late as that allows: their order in the graph is the host's,
+ * and rows that read the same maps (x_hat in a norm's derivatives) would otherwise find these joined to the sums. */
 static void form_clusters(fuser *f) {
+    bool *late = LIB_NEW_ARRAY(f->arena, bool, f->g->nodes.count);
     f->cluster_of = LIB_NEW_ARRAY(f->arena, uint32_t, f->g->nodes.count);
-    for (uint32_t i = 0; i < f->g->nodes.count; i++) f->cluster_of[i] = UINT32_MAX;
     for (uint32_t i = 0; i < f->g->nodes.count; i++) {
+        f->cluster_of[i] = UINT32_MAX;
         if (f->role[i] != FUSE_CORE) continue;
         fuse_cluster c = graph_fuse_new_cluster(f, i);
         lib_vec_push(f->arena, &c.nodes, i);
         f->cluster_of[i] = f->clusters.count;
         lib_vec_push(f->arena, &f->clusters, c);
-        if (c.kind == CLUSTER_ALONE) continue;
-        try_attention(f, i);
-        try_layers(f, i);
-        join_producers(f, i);
     }
+    if (f->costs) mark_late(f, late);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < f->g->nodes.count; i++) {
+            if (f->role[i] != FUSE_CORE || late[i] != (pass == 1)) continue;
+            if (f->clusters.data[f->cluster_of[i]].kind == CLUSTER_ALONE) continue;
+            try_attention(f, i);
+            try_layers(f, i);
+            join_producers(f, i);
+        }
 }
 
 /* Does the gather select the same elements of every row (of the last axis), and at least 1 / PART of them, so that computing whole

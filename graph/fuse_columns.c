@@ -15,6 +15,11 @@ typedef struct column_search {
     uint8_t *sums;
 } column_search;
 
+bool graph_fuse_sums_columns(const fuse_cluster *c) {
+    return c->kind == CLUSTER_ROWS && c->nodes.count && c->axes && !(c->axes & (c->axes + 1)) &&
+           c->axes + 1 != 1u << c->domain.rank;
+}
+
 /* ---- the order of clusters */
 
 /* Orders the clusters by rounds, those that have what they read in the first round they do. Clusters of the same rows are then close. */
@@ -116,12 +121,6 @@ static void add_reader(column_search *s, graph_id value, uint32_t cluster) {
     if (!of->count || of->data[of->count - 1] != cluster) lib_vec_push(f->arena, of, cluster);
 }
 
-/* Does the cluster sum over the leading axes of its domain, all but some at the end? */
-static bool sums_columns(const fuse_cluster *c) {
-    return c->kind == CLUSTER_ROWS && c->nodes.count && c->axes && !(c->axes & (c->axes + 1)) &&
-           c->axes + 1 != 1u << c->domain.rank;
-}
-
 /* Is the node's value an output, or read by a cluster other than these two? */
 static bool is_stored(const fuser *f, uint32_t node, uint32_t cluster, uint32_t other) {
     for (uint32_t k = 0; k < f->users[node].count; k++) {
@@ -189,7 +188,7 @@ void graph_fuse_join_columns(fuser *f) {
     }
     for (uint32_t c = 0; c < clusters; c++) {
         const fuse_cluster *sums = &f->clusters.data[c];
-        if (!sums_columns(sums) || graph_fuse_elements(f->g, &sums->domain) < 0) continue;
+        if (!graph_fuse_sums_columns(sums) || graph_fuse_elements(f->g, &sums->domain) < 0) continue;
         const uint32_t rows = find_rows(&s, c);
         if (rows == UINT32_MAX) continue;
         keep_order(&s, c, rows);

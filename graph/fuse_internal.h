@@ -123,7 +123,9 @@ void graph_fuse_join(fuser *f, uint32_t producer, uint32_t user);
  * the kind, domain and axes of the latter. */
 void graph_fuse_join_beside(fuser *f, uint32_t sum, uint32_t row);
 
-/* fuse_columns.c: joins sums along columns to the clusters that go through the same rows; these joins are in doubt. */
+/* fuse_columns.c: does the cluster sum over the leading axes of its domain, all but some at the end? */
+bool graph_fuse_sums_columns(const fuse_cluster *c);
+/* Joins sums along columns to the clusters that go through the same rows; these joins are in doubt. */
 void graph_fuse_join_columns(fuser *f);
 
 /* fuse_sweep.c: joins contractions of matrices that others contract along either axis; these joins are in doubt. */

@@ -1,15 +1,20 @@
 /* test/golden/fusion/x.txt: a graph, and the kernels that it becomes for the rows n = 1, 16, 64 and 512 on the machines of machines.c; a
- * line for each choice of kernels, with the letters of the machines that make it. The cost model decides about joins in doubt. */
+ * line for each choice of kernels, with the letters of the machines that make it. The cost model decides about joins in doubt. The order of the
+ * nodes in the graph is the host's: on the first machine, with most rows, the graph in other orders must become as many kernels, else a line
+ * tells. (Joins in doubt are undone one after the other: which of nearly equal ones are kept may depend on the order.) */
 #ifdef DLC_TARGET_cpu
 #include "golden/files.h"
 #include "golden/fixed.h"
+#include "random.h"
 
 #include "graph/api.h"
 #include "tir/expr.h"
 
 #include <dlc/dlc.h>
 
-enum { INPUTS = 16 };
+#include <ctype.h>
+
+enum { INPUTS = 16, LINES = 64, ORDERS = 3 };
 
 typedef struct shapes {
     int64_t dim[INPUTS][DLC_MAX_RANK];
@@ -87,6 +92,82 @@ static const char *on_machine(lib_arena *arena, const golden_machine *machine, c
     return found;
 }
 
+/* ---- other orders */
+
+static bool is_letter(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Does the text have the word? */
+static bool has_word(const char *text, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        if ((at == text || !is_letter(at[-1])) && !is_letter(at[length])) return true;
+    return false;
+}
+
+/* A line of a node: `  name = operator(...)`. */
+typedef struct node_line {
+    const char *name, *text;
+} node_line;
+
+/* Reads a node's line; false: it is none. */
+static bool read_node(lib_arena *arena, node_line *node, const char *line, size_t length) {
+    node->text = lib_arena_format(arena, "%.*s\n", (int)length, line);
+    const char *begin = node->text + strspn(node->text, " "), *sign = strstr(begin, " = ");
+    if (!sign || strncmp(begin, "output ", 7) == 0) return false;
+    node->name = lib_arena_format(arena, "%.*s", (int)(sign - begin), begin);
+    return true;
+}
+
+/* The graph's text with its nodes in another order, in which each still follows those that it reads. */
+static const char *in_other_order(lib_arena *arena, const char *input, uint64_t seed) {
+    node_line nodes[LINES], swap;
+    int count = 0;
+    lib_text out, end;
+    lib_text_init(&out, arena);
+    lib_text_init(&end, arena);
+    for (const char *at = input; *at;) {
+        const size_t length = strcspn(at, "\n");
+        if (count < LINES && read_node(arena, &nodes[count], at, length))
+            count++;
+        else
+            lib_text_format(count ? &end : &out, "%.*s\n", (int)length, at);
+        at += length + (at[length] == '\n');
+    }
+    for (int placed = 0; placed < count; placed++) {
+        int ready[LINES], choices = 0;
+        for (int i = placed; i < count; i++) {
+            bool waits = false;
+            for (int k = placed; k < count; k++)
+                waits = waits || (k != i && has_word(strchr(nodes[i].text, '='), nodes[k].name));
+            if (!waits) ready[choices++] = i;
+        }
+        const int chosen = ready[test_random(&seed) % (uint64_t)choices];
+        swap = nodes[placed];
+        nodes[placed] = nodes[chosen];
+        nodes[chosen] = swap;
+        lib_text_add(&out, nodes[placed].text);
+    }
+    lib_text_add(&out, end.data ? end.data : "");
+    return out.data;
+}
+
+static int count_of(const char *kernels) {
+    int count = 1;
+    for (const char *at = strchr(kernels, '|'); at; at = strchr(at + 1, '|')) count++;
+    return count;
+}
+
+static void compare_orders(lib_arena *arena, lib_text *out, const char *input, int64_t n, const char *expected) {
+    for (uint64_t seed = 1; seed <= ORDERS; seed++) {
+        const char *turned = in_other_order(arena, input, seed);
+        const char *found = on_machine(arena, &golden_machines[0], turned, n);
+        if (count_of(found) != count_of(expected))
+            lib_text_format(out, "n=%-4lld in another order: %s\n%s", (long long)n, found, turned);
+    }
+}
+
 static void list_kernels(lib_arena *arena, lib_text *out, const char *input) {
     static const int64_t rows[] = {1, 16, 64, 512};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -102,6 +183,7 @@ static void list_kernels(lib_arena *arena, lib_text *out, const char *input) {
             }
             if (first) lib_text_format(out, "n=%-4lld %s  %s\n", (long long)rows[i], letters, found[m]);
         }
+        if (i + 1 == sizeof rows / sizeof *rows) compare_orders(arena, out, input, rows[i], found[0]);
     }
 }
 
