@@ -1,6 +1,7 @@
 /* Derivatives of registered tensor expressions, in f64: gradients, tangents and second derivatives against differences of the operators' own
  * kernels, which share nothing with the rows by which they differentiate; loops in C; the same from rows of the table. */
 #include "api/extend.h"
+#include "test/share.h"
 
 #include <dlc/gradient.h>
 
@@ -365,7 +366,7 @@ static void test_random_subscripts(void **state) {
     dlc_context *context = open_context("interp", NULL);
     if (!context) skip();
     uint32_t seed = 77;
-    for (uint32_t n = 0; n < 100; n++) {
+    for (uint32_t n = 0; n < (test_is_short() ? 30 : 100); n++) {
         const subscripts s = random_subscripts(&seed);
         char index[2][64], shape[64], expression[256];
         for (int d = 0; d < 2; d++)

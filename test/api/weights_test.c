@@ -1,6 +1,7 @@
 /* Large weights of a narrow type stay narrow: their conversion runs in the contraction that reads them. Results against sums in double
  * precision; memory by the allocator. */
 #include "support.h"
+#include "test/share.h"
 
 enum { IN = 640, OUT = 512, BLOCK = 32, WIDE = IN * OUT * 4, OTHERS = 160 << 10 /* a plan, code, small things */ };
 
@@ -164,7 +165,8 @@ static void test_results(void **state) {
         fill_weights(&cases[c]);
         dlc_program *program = compile_case(context, &cases[c], false);
         const int rows[] = {1, 3, 16, 17, 64, 96};
-        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) check_rows(context, program, &cases[c], rows[r]);
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+            if (!test_is_short() || (r + c) % 3 == 0) check_rows(context, program, &cases[c], rows[r]);
         dlc_context_statistics(context, &statistics);
         assert_int_equal(statistics.interpreted_regions, 0);
         dlc_program_destroy(program);
