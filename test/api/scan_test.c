@@ -1,6 +1,7 @@
 /* `scan`, and branches of different shapes, through the public header: against the unrolled graph, which shares no control flow with
  * it, and against plain C. */
 #include "api/support.h"
+#include "test/share.h"
 
 /* ---- a scan and what it unrolls to: one text each, with the same inputs and outputs */
 
@@ -179,7 +180,7 @@ static void test_large_weights(void **state) {
     fill(w, N * N, 3);
     for (int i = 0; i < N * N; i++) w[i] /= 64;
     for (int t = 0; t < STEPS; t++) step(t ? wanted + (t - 1) * N : h, w, x + t * N, N, wanted + t * N);
-    for (int t = 0; t < TARGETS; t++) {
+    for (int t = test_is_short(); t < TARGETS; t++) { /* the interpreter takes its time */
         for (int threads = 1; threads <= 2; threads++) {
             dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
             options.threads = threads;
@@ -490,7 +491,7 @@ static void test_packed_once(void **state) {
         dlc_program *program = compile(context, g);
         static const int rows[] = {70, 1, 16, 5, 33, 70, 9};
         bool packed = strcmp(all_targets[t], "cpu") != 0;
-        for (size_t run = 0; run < sizeof rows / sizeof *rows; run++) {
+        for (size_t run = 0; run < sizeof rows / sizeof *rows; run += test_is_short() ? 2 : 1) {
             const int n = rows[run], elements = n * PACK_N;
             fill(c, (size_t)elements, 1);
             fill(s, (size_t)(PACK_OUTER * elements), 2);
