@@ -202,6 +202,26 @@ static void rewrite_unrolled(tir_vectoriser *v, const tir_stmt *loop, output *ou
     }
 }
 
+/* ---- serial loops around a register tile */
+
+/* A serial loop of `steps` iterations at a time, then the rest. */
+static void rewrite_steps(tir_vectoriser *v, const tir_stmt *loop, int steps, output *out) {
+    int64_t count = 0;
+    tir_is_const(v->pool, loop->for_.extent, &count);
+    const int64_t stepped = count / steps * steps;
+    tir_vec_enter_loop(v, loop);
+    tir_stmt *body = rewrite(v, loop->for_.body);
+    tir_vec_leave_loop(v, loop);
+    const char *name = tir_variable_of(v->pool, loop->for_.var)->name;
+    tir_expr var = tir_stepped_variable(v->pool, name, loop->for_.lower, tir_index(v->pool, stepped), steps);
+    tir_stmt *outer = loop_new(v, TIR_SERIAL, var, loop->for_.lower, stepped,
+                               loop_new(v, TIR_UNROLL, loop->for_.var, var, steps, body));
+    outer->for_.step = steps;
+    append(out, outer);
+    if (stepped < count)
+        append(out, loop_new(v, TIR_SERIAL, loop->for_.var, sum(v, loop->for_.lower, stepped), count - stepped, body));
+}
+
 /* ---- statements */
 
 static void rewrite_for(tir_vectoriser *v, const tir_stmt *loop, output *out) {
@@ -214,6 +234,11 @@ static void rewrite_for(tir_vectoriser *v, const tir_stmt *loop, output *out) {
         }
         break;
     default: break;
+    }
+    const int steps = tir_vec_steps(v, loop);
+    if (steps > 1) {
+        rewrite_steps(v, loop, steps, out);
+        return;
     }
     tir_vec_enter_loop(v, loop);
     append(out, kind_of(v, loop, loop->for_.loop, rewrite(v, loop->for_.body)));

@@ -578,6 +578,49 @@ tir_vec_plan tir_vec_plan_of(tir_vectoriser *v, const tir_stmt *loop) {
     return plan;
 }
 
+/* ---- steps of a register tile */
+
+/* Does the expression have a load under a guard, which needs a register for its mask? */
+static bool has_guarded_load(const tir_vectoriser *v, tir_expr expr) {
+    const tir_node *node = tir_get(v->pool, expr);
+    bool found = node->op == TIR_LOAD && node->guarded;
+    for (int i = 0; i < (int)node->count && !found && node->op != TIR_LOAD; i++)
+        found = has_guarded_load(v, tir_operand(v->pool, expr, i));
+    return found;
+}
+
+/* Registers that an iteration of the list needs: the vectors that it adds to a register tile, those of a row and one more for their operands;
+ * 0: it is something else, or has masks. */
+static int64_t registers_of_tile(const tir_vectoriser *v, const tir_stmt *list) {
+    int64_t rows = 1, extent = 0;
+    for (; list && list->kind == TIR_FOR; list = list->for_.body) {
+        const bool lanes = list->for_.loop == TIR_VEC;
+        if (list->next || (!lanes && list->for_.loop != TIR_UNROLL)) return 0;
+        if (!tir_is_const(v->pool, list->for_.extent, &extent) || extent < 1 || extent > UINT8_MAX) return 0;
+        const tir_stmt *store = list->for_.body;
+        if (!lanes) {
+            rows *= extent;
+            continue;
+        }
+        if (!store || store->kind != TIR_STORE || store->next || !in_registers(v, store->store.buffer)) return 0;
+        const int64_t bytes = extent * (int64_t)lib_dtype_size(v->kernel->buffers.data[store->store.buffer].dtype);
+        if (bytes % v->machine->vector_bytes || has_guarded_load(v, store->store.value)) return 0;
+        return (rows + 1) * (bytes / v->machine->vector_bytes) + 1;
+    }
+    return 0;
+}
+
+int tir_vec_steps(const tir_vectoriser *v, const tir_stmt *loop) {
+    enum { STEPS = 4 };
+    int64_t count = 0;
+    if (v->in_vec || loop->for_.loop != TIR_SERIAL || loop->for_.step > 1) return 1;
+    if (v->machine->vector_bytes <= 0 || v->machine->vector_registers >= MANY_REGISTERS) return 1;
+    if (!v->machine->fma) return 1; /* more instructions for each of the loop's own */
+    if (!tir_is_const(v->pool, loop->for_.extent, &count) || count < 2 * STEPS) return 1;
+    const int64_t registers = registers_of_tile(v, loop->for_.body);
+    return registers > 0 && registers <= v->machine->vector_registers ? STEPS : 1;
+}
+
 /* ---- rows that share their last vectors. If at most half of the lanes of a row's last vector are columns, two rows share one vector: its
  * lower half holds the last columns of one row, its upper half those of the next row. The column operand is loaded once and duplicated into
  * both halves; the row operand is a blend of the two broadcasts that the rows' whole vectors need anyway. Two rows of one and a half vectors

@@ -228,6 +228,8 @@ typedef struct emitter {
     bool woven;
     /* number of serial loops emitted so far */
     uint32_t serials;
+    /* the innermost serial loop that is being emitted */
+    const tir_stmt *serial;
     /* number of masked statements that were emitted without a branch since the block began */
     int flattened;
 

@@ -79,6 +79,17 @@ static void split_block(emitter *e) {
     e->flattened = 0;
 }
 
+/* Emits one of several iterations of a serial loop, each of which computes a register tile: no iteration keeps values for the next one. */
+static void visit_step(emitter *e, const tir_stmt *body, void *user) {
+    visit_statements(e, body, user);
+    split_block(e);
+}
+
+/* Are the copies of the unrolled loop iterations of the serial loop around it? */
+static bool is_steps(const emitter *e, const tir_stmt *loop, int64_t count) {
+    return e->serial && e->serial->for_.step == count && e->serial->for_.var == loop->for_.lower;
+}
+
 /* Emits one copy of an unrolled loop's body. If the body contains loops and many masked statements were emitted without branches, the next
  * copy begins a new block, unless operands and accumulators of a copy fit in registers: then the next copies reuse the operands. */
 static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
@@ -209,8 +220,11 @@ static void emit_serial(emitter *e, const serial *s) {
     bump_versions(e, body);
     bind_counter(e, s, counter);
     uint32_t serials = ++e->serials;
+    const tir_stmt *outer = e->serial;
     e->woven = false;
+    e->serial = s->loop;
     emit_statements(e, body);
+    e->serial = outer;
     emit_flush(e);
 
     for (uint32_t i = 0; i < groups.count; i++) last[i] = emit_reg_value(e, &groups.data[i]);
@@ -259,7 +273,10 @@ void emit_for(emitter *e, const tir_stmt *loop) {
     case PLAN_NONE: break;
     case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit_statements, NULL); break;
     case PLAN_SERIAL: emit_serial_loop(e, loop, &lower, &extent); break;
-    case PLAN_UNROLL: visit_unrolled(e, loop, &lower, extent.constant, visit_copy, NULL); break;
+    case PLAN_UNROLL:
+        visit_unrolled(e, loop, &lower, extent.constant, is_steps(e, loop, extent.constant) ? visit_step : visit_copy,
+                       NULL);
+        break;
     case PLAN_LANES: visit_lanes(e, loop, &lower, extent.constant, visit_statements, NULL); break;
     case PLAN_ROWS: emit_visit_rows(e, loop, visit_statements, NULL); break;
     }

@@ -149,6 +149,32 @@ static void test_sums_in_place(void **state) {
     assert_in_range(kernel_copies(text), 0, 6);
 }
 
+/* Iterations of a loop around a register tile that are copies keep nothing for one another: a tile that fills the registers stays there, and
+ * what is left behind the copies is computed, too. */
+static void test_steps(void **state) {
+    (void)state;
+    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}}, lengths[] = {8, 64, 23, 221};
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            const int rows = tiles[t][0], columns = tiles[t][1], k = lengths[l];
+            char text[1024];
+            snprintf(text, sizeof text,
+                     "kernel gemm(x: f32[%d, %d] arg, w: f32[2, %d, %d] arg, D: f32[%d, %d] arg, C: f32[%d, %d] reg)\n"
+                     "phase tasks=2 task=p {\n"
+                     "  for i in 0..%d unroll { for j in 0..%d vec { C[i, j] = 0:f32 } }\n"
+                     "  for k in 0..%d { for i in 0..%d unroll { for j in 0..%d vec {\n"
+                     "    C[i, j] = fma(x[i, k], w[p, k, j], C[i, j])\n"
+                     "  } } }\n"
+                     "  for i in 0..%d unroll { for j in 0..%d vec { D[i, p*%d + j] = C[i, j] } }\n"
+                     "}\n",
+                     rows, k, k, columns, rows, 2 * columns, rows, columns, rows, columns, k, rows, columns, rows,
+                     columns, columns);
+            kernel_check_fill(text, NULL, FILL_SMALL);
+            const int spills = kernel_spills(text, 32);
+            if (spills > 0) fail_msg("%dx%d, %d steps: %d spills", rows, columns, k, spills);
+        }
+}
+
 static void test_reductions(void **state) {
     (void)state;
     kernel_check("kernel lanes(x: f32[5, 100] arg, y: f32[5] arg, m: f32[1] reg)\n"
@@ -504,15 +530,25 @@ static void test_phases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),        cmocka_unit_test(test_masked_tail),
-        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_window),
-        cmocka_unit_test(test_ends),       cmocka_unit_test(test_sums_in_place),
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_reductions_side_by_side),
-        cmocka_unit_test(test_softmax),    cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_strides),    cmocka_unit_test(test_masked_strides),
-        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_fused_axes),
-        cmocka_unit_test(test_gather),     cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_masked_tail),
+        cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_sums_in_place),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_reductions_side_by_side),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_masked_strides),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_fused_axes),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_hints),
         cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
