@@ -605,7 +605,9 @@ static int64_t registers_of_tile(const tir_vectoriser *v, const tir_stmt *list) 
         if (!store || store->kind != TIR_STORE || store->next || !in_registers(v, store->store.buffer)) return 0;
         const int64_t bytes = extent * (int64_t)lib_dtype_size(v->kernel->buffers.data[store->store.buffer].dtype);
         if (bytes % v->machine->vector_bytes || has_guarded_load(v, store->store.value)) return 0;
-        return (rows + 1) * (bytes / v->machine->vector_bytes) + 1;
+        const int64_t vectors = bytes / v->machine->vector_bytes;
+        if (vectors < 2) return 0; /* LLVM spills tiles of rows of one vector */
+        return (rows + 1) * vectors + 1;
     }
     return 0;
 }

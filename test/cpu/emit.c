@@ -153,7 +153,7 @@ static void test_sums_in_place(void **state) {
  * what is left behind the copies is computed, too. */
 static void test_steps(void **state) {
     (void)state;
-    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}}, lengths[] = {8, 64, 23, 221};
+    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}}, lengths[] = {7, 8, 64, 23, 221};
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
         for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
             const int rows = tiles[t][0], columns = tiles[t][1], k = lengths[l];
