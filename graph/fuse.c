@@ -658,7 +658,7 @@ static void join_producers(fuser *f, uint32_t index) {
         }
 }
 
-/* Sets late[i] of sums along columns, of maps that only they read, and of what depends on them. */
+/* Sets late[i] for each node i that sums along columns, each map whose value only such nodes read, and each node that depends on one of these. */
 static void mark_late(const fuser *f, bool *late) {
     for (uint32_t i = f->g->nodes.count; i-- > 0;) {
         if (f->role[i] != FUSE_CORE) continue;
@@ -668,13 +668,14 @@ static void mark_late(const fuser *f, bool *late) {
             only_late = late[f->edges.data[f->users[i].data[k]].user];
         late[i] = only_late || graph_fuse_sums_columns(c);
     }
-    for (uint32_t i = 0; i < f->edges_begin[f->g->nodes.count];
-         i++) /* ascending by users, which follow their producers */
+    /* edges ascend by users, which follow their producers */
+    for (uint32_t i = 0; i < f->edges_begin[f->g->nodes.count]; i++)
         if (late[f->edges.data[i].producer]) late[f->edges.data[i].user] = true;
 }
 
-/* Joins what each node reads in topological order. Sums along columns come as late as that allows: their order in the graph is the host's,
- * and rows that read the same maps (x_hat in a norm's derivatives) would otherwise find these joined to the sums. */
+/* Goes through the nodes in a topological order and joins to each node's cluster the clusters that it reads. Late nodes (mark_late) come after all
+ * others: where the host lists a norm's derivative by the scale, a sum along columns, before the derivative by the input, x_hat, which both
+ * read, would otherwise be joined to the sum, and the rows of the input's derivative could not compute it. */
 static void form_clusters(fuser *f) {
     bool *late = LIB_NEW_ARRAY(f->arena, bool, f->g->nodes.count);
     f->cluster_of = LIB_NEW_ARRAY(f->arena, uint32_t, f->g->nodes.count);

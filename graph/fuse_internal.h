@@ -1,5 +1,6 @@
 /* Shared by the files of fusion: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_sweep.c joins contractions of
- * common matrices, fuse_columns.c sums along columns to rows, fuse_cost.c reconsiders joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
+ * common matrices, fuse_columns.c sums along columns to rows, fuse_cost.c reconsiders joins in doubt by the target's cost model, fuse_regions.c turns clusters
+ * into regions. */
 #ifndef GRAPH_FUSE_INTERNAL_H
 #define GRAPH_FUSE_INTERNAL_H
 

@@ -386,8 +386,8 @@ static int64_t nodes_of(const tir_pool *pool, tir_expr e, int64_t most) {
 
 /* Nodes of the copies of e that a product with a sum of `terms` has; a leaf's copies are as many as there are terms already. */
 static int64_t copied(const tir_pool *pool, tir_expr e, int terms) {
-    const int64_t nodes = nodes_of(pool, e, NODES + 1);
-    return terms > 1 && nodes > 1 ? terms * nodes : 0;
+    const int64_t nodes = terms > 1 ? nodes_of(pool, e, NODES + 1) : 0;
+    return nodes > 1 ? terms * nodes : 0;
 }
 
 static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {

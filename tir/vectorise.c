@@ -222,6 +222,12 @@ static void rewrite_steps(tir_vectoriser *v, const tir_stmt *loop, int steps, ou
         append(out, loop_new(v, TIR_SERIAL, loop->for_.var, sum(v, loop->for_.lower, stepped), count - stepped, body));
 }
 
+bool tir_has_steps(const tir_stmt *loop) {
+    const tir_stmt *copies = loop->for_.body;
+    return loop->for_.loop == TIR_SERIAL && loop->for_.step > 1 && copies && !copies->next && copies->kind == TIR_FOR &&
+           copies->for_.loop == TIR_UNROLL && copies->for_.lower == loop->for_.var;
+}
+
 /* ---- statements */
 
 static void rewrite_for(tir_vectoriser *v, const tir_stmt *loop, output *out) {

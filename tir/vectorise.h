@@ -18,4 +18,7 @@
  * as long. Its pool is a copy, with the same ids. Raises DLC_INTERNAL for a vec loop whose iterations depend on each other. */
 tir_kernel *tir_vectorise(lib_arena *arena, const tir_kernel *kernel, const tir_machine *machine);
 
+/* Is the serial loop one of several iterations of a register tile at a time, and its body the unrolled loop of these? */
+bool tir_has_steps(const tir_stmt *loop);
+
 #endif

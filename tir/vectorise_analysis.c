@@ -581,17 +581,20 @@ tir_vec_plan tir_vec_plan_of(tir_vectoriser *v, const tir_stmt *loop) {
 /* ---- steps of a register tile */
 
 /* Does the expression have a load under a guard, which needs a register for its mask? */
-static bool has_guarded_load(const tir_vectoriser *v, tir_expr expr) {
-    const tir_node *node = tir_get(v->pool, expr);
-    bool found = node->op == TIR_LOAD && node->guarded;
-    for (int i = 0; i < (int)node->count && !found && node->op != TIR_LOAD; i++)
-        found = has_guarded_load(v, tir_operand(v->pool, expr, i));
+static bool has_guarded_load(tir_vectoriser *v, tir_expr expr) {
+    bool found = false;
+    v->now++;
+    visit(v, expr);
+    for (uint32_t k = 0; k < v->order.count && !found; k++) {
+        const tir_node *node = tir_get(v->pool, v->order.data[k]);
+        found = node->op == TIR_LOAD && node->guarded;
+    }
     return found;
 }
 
 /* Registers that an iteration of the list needs: the vectors that it adds to a register tile, those of a row and one more for their operands;
  * 0: it is something else, or has masks. */
-static int64_t registers_of_tile(const tir_vectoriser *v, const tir_stmt *list) {
+static int64_t registers_of_tile(tir_vectoriser *v, const tir_stmt *list) {
     int64_t rows = 1, extent = 0;
     for (; list && list->kind == TIR_FOR; list = list->for_.body) {
         const bool lanes = list->for_.loop == TIR_VEC;
@@ -612,7 +615,7 @@ static int64_t registers_of_tile(const tir_vectoriser *v, const tir_stmt *list) 
     return 0;
 }
 
-int tir_vec_steps(const tir_vectoriser *v, const tir_stmt *loop) {
+int tir_vec_steps(tir_vectoriser *v, const tir_stmt *loop) {
     enum { STEPS = 4 };
     int64_t count = 0;
     if (v->in_vec || loop->for_.loop != TIR_SERIAL || loop->for_.step > 1) return 1;

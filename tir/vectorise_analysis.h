@@ -57,7 +57,7 @@ int64_t tir_vec_count(const tir_vectoriser *v, int width, int64_t extent);
 
 /* Iterations of a serial loop around a register tile that are copies, each with the tile's accumulators, because with few registers the tile is
  * small and the loop's own instructions are a large part; 1: none. */
-int tir_vec_steps(const tir_vectoriser *v, const tir_stmt *loop);
+int tir_vec_steps(tir_vectoriser *v, const tir_stmt *loop);
 
 /* Rows of a tile, in an unrolled loop around a vec loop, of which two share the last vector. */
 typedef struct tir_pair_plan {

@@ -796,13 +796,7 @@ static void count_spill(counter *c, const tir_stmt *stmt) {
     *place = before;
 }
 
-/* Is the statement a serial loop of several iterations of a register tile at a time, as copies? */
-static bool is_stepped(const tir_stmt *stmt) {
-    if (!is_loop(stmt, TIR_SERIAL) || stmt->for_.step <= 1 || !is_loop(stmt->for_.body, TIR_UNROLL)) return false;
-    return !stmt->for_.body->next && stmt->for_.body->for_.lower == stmt->for_.var;
-}
-
-/* It is counted, with the iterations that are left behind it, as the loop over all of them. */
+/* A loop of several iterations of a register tile at a time, and the loop of the last iterations behind it, are counted as one loop over all. */
 static const tir_stmt *count_stepped(counter *c, const tir_stmt *stmt) {
     const tir_stmt *copies = stmt->for_.body, *rest = stmt->next;
     counted_loop loop = evaluate_loop(c, stmt);
@@ -818,7 +812,7 @@ static const tir_stmt *count_for(counter *c, const tir_stmt *stmt) {
     const tir_stmt *pair = find_rows(stmt);
     if (pair) return count_rows(c, stmt, pair);
     if (first_lanes(stmt)) return count_lanes(c, stmt);
-    if (is_stepped(stmt)) return count_stepped(c, stmt);
+    if (tir_has_steps(stmt)) return count_stepped(c, stmt);
     const counted_loop loop = evaluate_loop(c, stmt);
     count_axes(c, &loop, stmt->for_.body);
     return stmt->next;

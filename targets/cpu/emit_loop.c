@@ -1,6 +1,7 @@
 /* Loops. A serial loop is a loop with phis for its counter and for the REG elements written inside. An unrolled loop
  * repeats its body with the variable constant. A lanes loop is its body on vectors. */
 #include "targets/cpu/emit.h"
+#include "tir/vectorise.h"
 
 /* ---- bindings */
 
@@ -83,11 +84,6 @@ static void split_block(emitter *e) {
 static void visit_step(emitter *e, const tir_stmt *body, void *user) {
     visit_statements(e, body, user);
     split_block(e);
-}
-
-/* Are the copies of the unrolled loop iterations of the serial loop around it? */
-static bool is_steps(const emitter *e, const tir_stmt *loop, int64_t count) {
-    return e->serial && e->serial->for_.step == count && e->serial->for_.var == loop->for_.lower;
 }
 
 /* Emits one copy of an unrolled loop's body. If the body contains loops and many masked statements were emitted without branches, the next
@@ -269,14 +265,12 @@ static void emit_serial_loop(emitter *e, const tir_stmt *loop, const emit_form *
 
 void emit_for(emitter *e, const tir_stmt *loop) {
     emit_form lower = emit_index(e, loop->for_.lower), extent = emit_index(e, loop->for_.extent);
+    const bool is_steps = e->serial && e->serial->for_.body == loop && tir_has_steps(e->serial);
     switch (plan_loop(e, loop, &extent)) {
     case PLAN_NONE: break;
     case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit_statements, NULL); break;
     case PLAN_SERIAL: emit_serial_loop(e, loop, &lower, &extent); break;
-    case PLAN_UNROLL:
-        visit_unrolled(e, loop, &lower, extent.constant, is_steps(e, loop, extent.constant) ? visit_step : visit_copy,
-                       NULL);
-        break;
+    case PLAN_UNROLL: visit_unrolled(e, loop, &lower, extent.constant, is_steps ? visit_step : visit_copy, NULL); break;
     case PLAN_LANES: visit_lanes(e, loop, &lower, extent.constant, visit_statements, NULL); break;
     case PLAN_ROWS: emit_visit_rows(e, loop, visit_statements, NULL); break;
     }

@@ -149,8 +149,8 @@ static void test_sums_in_place(void **state) {
     assert_in_range(kernel_copies(text), 0, 6);
 }
 
-/* Iterations of a loop around a register tile that are copies keep nothing for one another: a tile that fills the registers stays there, and
- * what is left behind the copies is computed, too. */
+/* A loop around a register tile that computes four iterations at a time: the code spills no accumulator, also where the tile fills the registers,
+ * and the last iterations, fewer than four, are computed, too. The values are those of the interpreter. */
 static void test_steps(void **state) {
     (void)state;
     static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}}, lengths[] = {7, 8, 64, 23, 221};
