@@ -35,6 +35,8 @@ typedef struct tir_rates {
     double store_beyond_l2, page_miss, set_miss, page_stop;
     /* rows of a product that are computed in the time in which the other operand's line comes from L3 */
     double streamed_rows;
+    /* sequential streams by which memory is read fastest, where each byte is used at once */
+    double streams;
     /* part of a cache that keeps data while other data streams through it */
     double kept;
     /* part of the time of a less busy execution unit that the busiest one does not hide */

@@ -310,9 +310,11 @@ static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t
 }
 
 /* How an access advances along a loop. If the stride changes after 2^k iterations, in runs of 2^k: an axis that is stored in blocks, and
- * whose variable is a sum of several loops' variables, so that it is not counted as loops over its blocks; else by the average stride. */
+ * whose variable is a sum of several loops' variables, so that it is not counted as loops over its blocks, or along which a tile reads
+ * several streams; else by the average stride, of lanes by that of the first ones. */
 static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
-    const int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
+    const bool lanes = l->kind == TIR_LANES;
+    const int64_t steps = (lanes || l->kind == TIR_SERIAL) && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
     const int64_t first = address_at(c, l->var, l->low, buffer, index);
     const int64_t all = address_at(c, l->var, l->low + steps * l->step, buffer, index) - first;
     if (steps == 1) return (cost_pace){.stride = (double)all};
@@ -323,7 +325,7 @@ static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const 
         if (address_at(c, l->var, l->low + (run - 1) * l->step, buffer, index) - first != (run - 1) * step) break;
         return (cost_pace){(double)step, (double)run, (double)jump};
     }
-    return (cost_pace){.stride = (double)all / (double)steps};
+    return (cost_pace){.stride = lanes ? (double)step : (double)all / (double)steps};
 }
 
 /* Sets the access' pace along each open loop. Returns its first address; COST_UNKNOWN: data decide it. */

@@ -42,14 +42,6 @@ static bool has_known_extents(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* Points of the stage's space axes except v. Their extents are known. */
-static double rows_but(const rules *r, const tir_stage *stage, int v) {
-    double rows = 1;
-    for (int a = 0; a < stage->space; a++)
-        if (a != v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    return rows;
-}
-
 /* Bytes of two panels (this and the next, all reduction steps) and of the contraction's other operands, each in full: what must stay in
  * L2 while the next panel is prefetched. */
 static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
@@ -192,7 +184,7 @@ void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const ch
     if (panels < 0 || !panels_first || t->inside) return;
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     if (!has_known_extents(r, stage)) return;
-    const double rows = rows_but(r, stage, t->v);
+    const double rows = rules_rows_but(r, stage, t->v);
     const fetch how = choose_fetch(r, stage, t, step, rows, rules_tensor_bytes(r, tensor),
                                    working_set_bytes(r, main, t, access, count, panels));
     if (how == FETCH_NEXT_PANEL)
@@ -396,7 +388,7 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, bool *b
     const int64_t columns = rules_extent(r, &stage->axis[t->v]), steps = rules_extent(r, &stage->axis[axis]);
     double l2 = (double)r->machine->l2, panel = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
-    double rows = rows_but(r, stage, t->v);
+    double rows = rules_rows_but(r, stage, t->v);
     const rules_taps taps = rules_count_taps(r, s, t);
     *by_tile = taps.count > 1;
     if (*by_tile) return taps.blocks;

@@ -28,15 +28,19 @@ static double reduction_steps(const rules *r, const tir_stage *s) {
     return steps;
 }
 
-/* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. The steps that a unit
- * takes at once may be stored inside. */
+/* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, that of all its parts (choose_streams in
+ * rules_tile_prepare.c), 0 if not. The steps that a unit takes at once may be stored inside. */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     if (tir_layout_is_identity(&t->layout)) return 0;
     for (int i = t->layout.count - 1; i >= 0 && i >= t->layout.count - 2; i--) {
         const tir_layout_part *part = &t->layout.part[i];
         if (part->divisor != 1 || part->modulus == 0) return 0;
-        if (tir_operand(r->region->pool, access->load, part->dim) == axis) return part->modulus;
+        if (tir_operand(r->region->pool, access->load, part->dim) != axis) continue;
+        int64_t width = part->modulus;
+        for (int k = 0; k < i; k++)
+            if (t->layout.part[k].dim == part->dim && t->layout.part[k].modulus) width *= t->layout.part[k].modulus;
+        return width;
     }
     return 0;
 }

@@ -210,6 +210,8 @@ uint32_t rules_skipped_axes(rules *r, int s);
  * of the root; u_label -1: none. */
 void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                             const rules_tile_shape *t);
+/* Points of the stage's space axes except v. */
+double rules_rows_but(const rules *r, const tir_stage *stage, int v);
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
  * one point of every space axis). */
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);

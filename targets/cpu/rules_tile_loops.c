@@ -19,6 +19,13 @@ static int main_reduction(const rules *r, int owner, const bool *inside) {
     return main;
 }
 
+double rules_rows_but(const rules *r, const tir_stage *stage, int v) {
+    double rows = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != v) rows *= (double)rules_known_extent(r, &stage->axis[a]);
+    return rows;
+}
+
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];

@@ -190,7 +190,10 @@ static void test_rates_by_name(void **state) {
     cpu_set_rates(&zen3);
     cpu_set_rates(&zen4);
     assert_true(zen3.rates.page_stop < zen4.rates.page_stop);
+    assert_true(zen3.rates.streams > zen4.rates.streams && zen3.rates.streamed_rows > zen4.rates.streamed_rows);
     zen3.rates.page_stop = zen4.rates.page_stop;
+    zen3.rates.streams = zen4.rates.streams;
+    zen3.rates.streamed_rows = zen4.rates.streamed_rows;
     zen3.rates.bandwidth[0] = zen4.rates.bandwidth[0];
     zen3.rates.distant[0] = zen4.rates.distant[0];
     assert_memory_equal(&zen3.rates, &zen4.rates, sizeof zen3.rates);

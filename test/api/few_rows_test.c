@@ -1,0 +1,104 @@
+/* Products of few rows by constants that exceed L2, of random sizes and types, as on a processor on which tiles read such constants in several
+ * streams (Zen 3; where it has AVX2, DLC_CPU gives its rates), with small caches: against sums in double precision. */
+#include "api/support.h"
+#include "random.h"
+#include "test/share.h"
+
+enum { MOST_ROWS = 5, MOST_COLUMNS = 330, MOST_STEPS = 700 };
+
+typedef struct product {
+    int64_t m, n, k;
+    bool bytes;
+} product;
+
+typedef struct operands {
+    float x[MOST_ROWS * MOST_STEPS], w[MOST_STEPS * MOST_COLUMNS], y[MOST_ROWS * MOST_COLUMNS];
+    uint8_t x_bytes[MOST_ROWS * MOST_STEPS];
+    int8_t w_bytes[MOST_STEPS * MOST_COLUMNS];
+    int32_t y_sums[MOST_ROWS * MOST_COLUMNS];
+} operands;
+
+static int64_t between(uint64_t *state, int64_t low, int64_t high) {
+    return low + (int64_t)(test_random(state) % (uint64_t)(high - low + 1));
+}
+
+static product draw(uint64_t *state) {
+    product p = {between(state, 1, MOST_ROWS), between(state, 9, MOST_COLUMNS), between(state, 20, MOST_STEPS),
+                 between(state, 0, 2) == 0};
+    if (between(state, 0, 1)) p.n = p.n / 8 * 8;
+    return p;
+}
+
+static void fill_operands(operands *o, const product *p, uint64_t *state) {
+    for (int64_t i = 0; i < p->m * p->k; i++) {
+        o->x_bytes[i] = (uint8_t)between(state, 0, 255);
+        o->x[i] = (float)between(state, -1000, 1000) / 1000;
+    }
+    for (int64_t i = 0; i < p->k * p->n; i++) {
+        o->w_bytes[i] = (int8_t)between(state, -128, 127);
+        o->w[i] = (float)between(state, -1000, 1000) / 1000;
+    }
+}
+
+static void expect_sums(const operands *o, const product *p) {
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = 0, all = 0;
+            for (int64_t k = 0; k < p->k; k++) {
+                const int64_t a = i * p->k + k, b = k * p->n + j;
+                const double term =
+                    p->bytes ? (double)o->x_bytes[a] * o->w_bytes[b] : (double)o->x[a] * (double)o->w[b];
+                sum += term;
+                all += fabs(term);
+            }
+            const double got = p->bytes ? o->y_sums[i * p->n + j] : (double)o->y[i * p->n + j];
+            if (fabs(got - sum) > (p->bytes ? 0 : all * (double)p->k * 0x1p-24))
+                failed("%lld x %lld x %lld%s: [%lld, %lld] is %.9g, not %.9g", (long long)p->m, (long long)p->n,
+                       (long long)p->k, p->bytes ? " of bytes" : "", (long long)i, (long long)j, got, sum);
+        }
+}
+
+static void check_product(dlc_context *context, const product *p, operands *o) {
+    dlc_graph *graph;
+    OK(context, dlc_graph_create(context, &graph));
+    dlc_matmul_options sums = DLC_MATMUL_OPTIONS_INIT;
+    if (p->bytes) sums.result = DLC_MATMUL_RESULT_I32;
+    const dlc_value x = dlc_input(graph, "x", p->bytes ? DLC_U8 : DLC_F32, 2, DIMS(SIZE(p->m), SIZE(p->k)));
+    const dlc_value w = dlc_constant(graph, p->bytes ? DLC_I8 : DLC_F32, 2, SHAPE(p->k, p->n),
+                                     p->bytes ? (const void *)o->w_bytes : o->w);
+    OK(context, dlc_output(graph, "y", dlc_matmul_with(x, w, &sums)));
+    dlc_program *program = compile(context, graph);
+    tensor in, out;
+    make_tensor(&in, p->bytes ? DLC_U8 : DLC_F32, p->bytes ? (void *)o->x_bytes : o->x, 2, SHAPE(p->m, p->k));
+    make_tensor(&out, p->bytes ? DLC_I32 : DLC_F32, p->bytes ? (void *)o->y_sums : o->y, 2, SHAPE(p->m, p->n));
+    dlc_output_slot slot = {.tensor = &out.dl};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl}, 1, &slot, 1));
+    dlc_program_destroy(program);
+    expect_sums(o, p);
+}
+
+static void test_streams(void **state) {
+    (void)state;
+    static operands o;
+    const char *seed = getenv("DLC_SEED");
+    uint64_t random = seed ? strtoull(seed, NULL, 10) : 1;
+    setenv("DLC_CPU_CACHES", "2,8,64", 1);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        setenv("DLC_CPU", "znver3", 1);
+        setenv("DLC_CPU_FEATURES", "avx2", 1);
+    }
+#endif
+    dlc_context *context = open_context("cpu", NULL);
+    for (int i = 0; i < (test_is_short() ? 20 : 120); i++) {
+        const product p = draw(&random);
+        fill_operands(&o, &p, &random);
+        check_product(context, &p, &o);
+    }
+    dlc_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
