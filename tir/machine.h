@@ -35,7 +35,8 @@ typedef struct tir_rates {
     double store_beyond_l2, page_miss, set_miss, page_stop;
     /* rows of a product that are computed in the time in which the other operand's line comes from L3 */
     double streamed_rows;
-    /* sequential streams by which memory is read fastest, where each byte is used at once */
+    /* sequential streams by which memory is read fastest; 1: one is as fast as several. More: the hardware prefetches only about twice as
+     * many (tir_prefetches_few) */
     double streams;
     /* part of a cache that keeps data while other data streams through it */
     double kept;
@@ -99,5 +100,11 @@ typedef struct tir_machine {
     /* the rows of the target (tir/unit.h), up to one without a name; NULL: none. A constant of the library's */
     const struct tir_unit *units;
 } tir_machine;
+
+/* Does the hardware prefetch few streams, so that operands are better read by whole rows, or long pieces of them, than by short pieces of many
+ * rows, even if these are prefetched by instructions? */
+static inline bool tir_prefetches_few(const tir_machine *machine) {
+    return machine->rates.streams > 1;
+}
 
 #endif

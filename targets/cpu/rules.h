@@ -111,6 +111,11 @@ typedef enum rules_operand_access {
     RULES_OPERAND_PANELS,
     RULES_OPERAND_ROW_BLOCKS
 } rules_operand_access;
+typedef enum rules_block_fetch {
+    RULES_FETCH_NONE,
+    RULES_FETCH_BLOCK,  /* the next block of rows */
+    RULES_FETCH_COLUMNS /* the next tile's columns of the same rows */
+} rules_block_fetch;
 typedef struct rules_operand_tile {
     /* axes; u = -1: none */
     int v, u;
@@ -122,8 +127,8 @@ typedef struct rules_operand_tile {
     const char *operand;
     /* RULES_OPERAND_ROW_BLOCKS: rows of a block, columns of a task */
     int64_t block, columns;
-    /* RULES_OPERAND_ROW_BLOCKS: the operand exceeds L3, so the next block is prefetched */
-    bool fetch;
+    /* RULES_OPERAND_ROW_BLOCKS: what each step prefetches by the rules */
+    rules_block_fetch fetch;
 } rules_operand_tile;
 typedef struct rules_block_tile {
     /* stage of the sums; stage of the sums over one block of rows */

@@ -3,7 +3,7 @@
  *   straight  unpacked: best if a panel spans few pages or few tiles use it
  *   panels    each panel is copied to scratch before its tiles run: its rows are then contiguous, in few pages and in all sets of a cache
  *   blocks    some rows after the others, all columns of each block, while the sums of all columns stay in cache: memory is read
- *             sequentially. If the operand exceeds L3, the next block is prefetched meanwhile
+ *             sequentially. If the operand exceeds L3, the next block is prefetched meanwhile, or the next columns
  * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel.
  * The broadcast operand is copied once if its rows map to few sets of a cache.
  * Operands of 16 bits are widened to the products' f32 in such copies, where elements are used so often that converting each once is
@@ -19,7 +19,10 @@ enum {
     FEWER_ROWS = 8,  /* rows of a block if one tile covers all results' rows; each row of a block is a stream */
     SOME_ROWS = 16,  /* rows of a block if two tiles do; MANY_ROWS: if more do */
     MANY_ROWS = 32,
-    COPY_USES = 512,  /* uses of a broadcast element from which on a copy pays */
+    COPY_USES = 512, /* uses of a broadcast element from which on a copy pays */
+    /* cycles for a line of one of many rows, from memory and from L3, if the hardware prefetches few streams (Zen 3) */
+    FAR_LINE = 60,
+    NEAR_LINE = 25,
     FEWEST_ROWS = 2,  /* of results: with so few, all time is spent on reading */
     WIDENED_TILES = 4 /* tiles that use an element, from which on a widened copy pays */
 };
@@ -38,6 +41,8 @@ typedef struct operand_facts {
     double row_bytes;
     /* cache lines of a row of a panel */
     double lines_per_load;
+    /* it is an argument, and short pieces of its rows are slow (tir_prefetches_few; of narrow types not measured) */
+    bool few;
 } operand_facts;
 
 /* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
@@ -57,7 +62,10 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     double size = (double)lib_dtype_size(tensor->dtype), line = r->machine->line;
     const double page = r->machine->page;
-    *o = (operand_facts){.points = 1, .pages = 1, .bytes = size};
+    *o = (operand_facts){.points = 1,
+                         .pages = 1,
+                         .bytes = size,
+                         .few = size >= 4 && tensor->stage < 0 && tir_prefetches_few(r->machine)};
     for (int d = 0; d < tensor->rank; d++) {
         int64_t extent;
         if (!tir_is_const(r->region->pool, tensor->extent[d], &extent)) return false;
@@ -123,7 +131,8 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     const int level = o->bytes > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
     const bool many = o->pages > (double)r->machine->tlb_pages;
     const double line = r->machine->line, stream = o->lines_per_load * line / rates->bandwidth[level];
-    const double read = many ? o->lines_per_load * line / rates->distant[level] : stream;
+    const double far = o->few ? (level == TIR_LEVELS - 1 ? FAR_LINE : NEAR_LINE) : line / rates->distant[level];
+    const double read = many ? o->lines_per_load * far : stream;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / rates->fma;
     double stall = many ? rates->page_miss : 0;
@@ -173,6 +182,22 @@ static rules_operand_access best_access(const order_cycles *c, bool blocks) {
     return c->panels < 0.98 * c->straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
 }
 
+/* Rows of a block, each of which is a stream, for so many tiles of rows. (Zen 3: 16x4096x4096 32 rows 31 ms, 8 rows 18; 16x768x768, from near,
+ * 16 rows 0.85 of 8.) */
+static int64_t rows_of_block(const rules *r, const operand_facts *o, double tiles) {
+    enum { NEAR = 8 /* times L2 */ };
+    if (tiles <= 1 || (o->few && o->bytes > NEAR * (double)r->machine->l2)) return FEWER_ROWS;
+    return tiles <= 2 || o->few ? SOME_ROWS : MANY_ROWS;
+}
+
+/* (Zen 3, from memory: 1x4096x4096 with prefetches of the next block 10.6 ms, without 5.7; 16x4096x4096 18 ms, with prefetches of the next
+ * columns 15.) */
+static rules_block_fetch block_fetch(const rules *r, const operand_facts *o, int64_t m) {
+    if (o->bytes <= r->machine->rates.kept * (double)r->machine->l3) return RULES_FETCH_NONE;
+    if (!o->few) return RULES_FETCH_BLOCK;
+    return m > 1 ? RULES_FETCH_COLUMNS : RULES_FETCH_NONE;
+}
+
 rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
     static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     const tir_stage *stage = &r->region->stages.data[s];
@@ -188,14 +213,14 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     t->operand = r->region->tensors.data[operand->tensor].name;
     if (!count_sharing(r, stage, operand, t, &sharing, &outer)) return RULES_OPERAND_IN_PLACE;
     const double tiles = (double)((t->m + t->mr - 1) / t->mr) * sharing;
-    t->block = tiles <= 1 ? FEWER_ROWS : tiles <= 2 ? SOME_ROWS : MANY_ROWS;
+    t->block = rows_of_block(r, &o, tiles);
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
-    t->fetch = o.bytes > r->machine->rates.kept * (double)r->machine->l3;
+    t->fetch = block_fetch(r, &o, t->m);
     const order_cycles c = cycles_of(r, &o, t, tiles);
     const bool blocks = may_have_blocks(stage, &o, t, sharing);
     const rules_operand_access best = best_access(&c, blocks);
     /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
-    if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS)
+    if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS && !o.few)
         tir_doubt(r->schedule, stage->name, "read", ways[RULES_OPERAND_IN_PLACE]);
     return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
 }
@@ -452,16 +477,23 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     return names.length ? names.data : "";
 }
 
+/* How the last columns are computed. A mask is on all tiles, since tasks are alike: it is cheap only if the processor has masked loads (Zen 3:
+ * 1x50257x768 35 ms with masks, 15 without). */
+static const char *tail_of(const rules *r, const rules_operand_tile *t) {
+    return r->machine->masked || t->n % t->columns == 0 ? "mask" : "peel";
+}
+
 /* Schedules the sums, of which all columns stay in cache: for each block of rows, the tiles of all columns run. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
+    static const char *const fetched[] = {"none", "next_block", "next_columns"}; /* as in rules_block_fetch */
     const rules_operand_tile *t = &b->tile;
     const tir_stage *part = &r->region->stages.data[rules_stage_named(r, b->part)];
     const char *last = "v_o", *name = sums->name, *others = other_axes(r, sums, sums->space, b);
     const char *v_name = sums->axis[t->v].name, *u_name = t->u < 0 ? NULL : sums->axis[t->u].name, *u = u_name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s local", name);
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, v_name, (long long)t->nr);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, v_name, (long long)t->nr, tail_of(r, t));
     if (u && t->m > t->mr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, u, (long long)t->mr);
         u = "u_i";
@@ -480,8 +512,12 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     if (rules_skipped_axes(r, rules_stage_named(r, b->part))) tir_schedule_add(r->schedule, "skip %s.row", b->part);
     if (u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, u_name);
     tir_schedule_add(r->schedule, "vec %s.%s", b->part, v_name);
-    if (tir_choose_yes(r->schedule, name, "fetch", t->fetch))
+    const rules_block_fetch fetch =
+        (rules_block_fetch)tir_choose_word(r->schedule, name, "fetch", 3, fetched, (int)t->fetch);
+    if (fetch == RULES_FETCH_BLOCK)
         tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
+    if (fetch == RULES_FETCH_COLUMNS)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.v_o+1 L1", t->operand, b->part, name);
 }
 
 bool rules_blocks(rules *r, int root) {
@@ -498,9 +534,10 @@ bool rules_blocks(rules *r, int root) {
         lib_text_format(&order, " %s", top->axis[a].name);
         lib_text_format(&parallel, " %s.%s", top->name, top->axis[a].name);
     }
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t mask", top->name, top->axis[v].name,
-                     (long long)b->tile.columns);
-    tir_schedule_add(r->schedule, "split %s.v_t %lld -> v_x v_y mask", top->name, (long long)b->tile.nr);
+    const char *tail = tail_of(r, &b->tile);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t %s", top->name, top->axis[v].name,
+                     (long long)b->tile.columns, tail);
+    tir_schedule_add(r->schedule, "split %s.v_t %lld -> v_x v_y %s", top->name, (long long)b->tile.nr, tail);
     tir_schedule_add(r->schedule, "order %s:%s v_p v_x%s%s v_y", top->name, order.length ? order.data : "",
                      u < 0 ? "" : " ", u < 0 ? "" : top->axis[u].name);
     tir_schedule_add(r->schedule, "par%s %s.v_p", parallel.length ? parallel.data : "", top->name);

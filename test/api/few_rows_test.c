@@ -1,14 +1,15 @@
-/* Products of few rows by constants that exceed L2, of random sizes and types, as on a processor on which tiles read such constants in several
- * streams (Zen 3; where it has AVX2, DLC_CPU gives its rates), with small caches: against sums in double precision. */
+/* Products of few rows by matrices that exceed L2, of random sizes and types, as on a processor that prefetches few streams (Zen 3; where it has
+ * AVX2, DLC_CPU gives its rates), with small caches: constants are read in several streams, operands given at run time in blocks of rows or
+ * copied in groups of panels. Against sums in double precision. */
 #include "api/support.h"
 #include "random.h"
 #include "test/share.h"
 
-enum { MOST_ROWS = 5, MOST_COLUMNS = 330, MOST_STEPS = 700 };
+enum { FEW_ROWS = 5, MOST_ROWS = 40, MOST_COLUMNS = 330, MOST_STEPS = 700 };
 
 typedef struct product {
     int64_t m, n, k;
-    bool bytes;
+    bool bytes, given;
 } product;
 
 typedef struct operands {
@@ -23,8 +24,10 @@ static int64_t between(uint64_t *state, int64_t low, int64_t high) {
 }
 
 static product draw(uint64_t *state) {
-    product p = {between(state, 1, MOST_ROWS), between(state, 9, MOST_COLUMNS), between(state, 20, MOST_STEPS),
-                 between(state, 0, 2) == 0};
+    product p = {.n = between(state, 9, MOST_COLUMNS), .k = between(state, 20, MOST_STEPS)};
+    p.m = between(state, 1, between(state, 0, 2) ? FEW_ROWS : MOST_ROWS);
+    p.bytes = between(state, 0, 2) == 0;
+    p.given = between(state, 0, 1);
     if (between(state, 0, 1)) p.n = p.n / 8 * 8;
     return p;
 }
@@ -53,8 +56,9 @@ static void expect_sums(const operands *o, const product *p) {
             }
             const double got = p->bytes ? o->y_sums[i * p->n + j] : (double)o->y[i * p->n + j];
             if (fabs(got - sum) > (p->bytes ? 0 : all * (double)p->k * 0x1p-24))
-                failed("%lld x %lld x %lld%s: [%lld, %lld] is %.9g, not %.9g", (long long)p->m, (long long)p->n,
-                       (long long)p->k, p->bytes ? " of bytes" : "", (long long)i, (long long)j, got, sum);
+                failed("%lld x %lld x %lld%s%s: [%lld, %lld] is %.9g, not %.9g", (long long)p->m, (long long)p->n,
+                       (long long)p->k, p->bytes ? " of bytes" : "", p->given ? ", given" : "", (long long)i,
+                       (long long)j, got, sum);
         }
 }
 
@@ -64,20 +68,23 @@ static void check_product(dlc_context *context, const product *p, operands *o) {
     dlc_matmul_options sums = DLC_MATMUL_OPTIONS_INIT;
     if (p->bytes) sums.result = DLC_MATMUL_RESULT_I32;
     const dlc_value x = dlc_input(graph, "x", p->bytes ? DLC_U8 : DLC_F32, 2, DIMS(SIZE(p->m), SIZE(p->k)));
-    const dlc_value w = dlc_constant(graph, p->bytes ? DLC_I8 : DLC_F32, 2, SHAPE(p->k, p->n),
-                                     p->bytes ? (const void *)o->w_bytes : o->w);
+    const dlc_dtype type = p->bytes ? DLC_I8 : DLC_F32;
+    void *bytes = p->bytes ? (void *)o->w_bytes : o->w;
+    const dlc_value w = p->given ? dlc_input(graph, "w", type, 2, DIMS(SIZE(p->k), SIZE(p->n)))
+                                 : dlc_constant(graph, type, 2, SHAPE(p->k, p->n), bytes);
     OK(context, dlc_output(graph, "y", dlc_matmul_with(x, w, &sums)));
     dlc_program *program = compile(context, graph);
-    tensor in, out;
+    tensor in, weights, out;
+    make_tensor(&weights, type, bytes, 2, SHAPE(p->k, p->n));
     make_tensor(&in, p->bytes ? DLC_U8 : DLC_F32, p->bytes ? (void *)o->x_bytes : o->x, 2, SHAPE(p->m, p->k));
     make_tensor(&out, p->bytes ? DLC_I32 : DLC_F32, p->bytes ? (void *)o->y_sums : o->y, 2, SHAPE(p->m, p->n));
     dlc_output_slot slot = {.tensor = &out.dl};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl}, 1, &slot, 1));
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl, &weights.dl}, p->given ? 2 : 1, &slot, 1));
     dlc_program_destroy(program);
     expect_sums(o, p);
 }
 
-static void test_streams(void **state) {
+static void test_few_rows(void **state) {
     (void)state;
     static operands o;
     const char *seed = getenv("DLC_SEED");
@@ -99,6 +106,6 @@ static void test_streams(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_few_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
