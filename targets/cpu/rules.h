@@ -127,7 +127,7 @@ typedef struct rules_operand_tile {
     const char *operand;
     /* RULES_OPERAND_ROW_BLOCKS: rows of a block, columns of a task */
     int64_t block, columns;
-    /* RULES_OPERAND_ROW_BLOCKS: what each step prefetches by the rules */
+    /* RULES_OPERAND_ROW_BLOCKS: the prefetch that the rule proposes for each step of the sums; the choice `fetch` may name another */
     rules_block_fetch fetch;
 } rules_operand_tile;
 typedef struct rules_block_tile {

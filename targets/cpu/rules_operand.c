@@ -477,12 +477,6 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     return names.length ? names.data : "";
 }
 
-/* How the last columns are computed. A mask is on all tiles, since tasks are alike: it is cheap only if the processor has masked loads (Zen 3:
- * 1x50257x768 35 ms with masks, 15 without). */
-static const char *tail_of(const rules *r, const rules_operand_tile *t) {
-    return r->machine->masked || t->n % t->columns == 0 ? "mask" : "peel";
-}
-
 /* Schedules the sums, of which all columns stay in cache: for each block of rows, the tiles of all columns run. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
@@ -493,7 +487,8 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     const char *v_name = sums->axis[t->v].name, *u_name = t->u < 0 ? NULL : sums->axis[t->u].name, *u = u_name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s local", name);
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, v_name, (long long)t->nr, tail_of(r, t));
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, v_name, (long long)t->nr,
+                     rules_tail_of_tasks(r, t->n, t->columns));
     if (u && t->m > t->mr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, u, (long long)t->mr);
         u = "u_i";
@@ -534,7 +529,7 @@ bool rules_blocks(rules *r, int root) {
         lib_text_format(&order, " %s", top->axis[a].name);
         lib_text_format(&parallel, " %s.%s", top->name, top->axis[a].name);
     }
-    const char *tail = tail_of(r, &b->tile);
+    const char *tail = rules_tail_of_tasks(r, b->tile.n, b->tile.columns);
     tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t %s", top->name, top->axis[v].name,
                      (long long)b->tile.columns, tail);
     tir_schedule_add(r->schedule, "split %s.v_t %lld -> v_x v_y %s", top->name, (long long)b->tile.nr, tail);

@@ -210,6 +210,9 @@ uint32_t rules_skipped_axes(rules *r, int s);
  * of the root; u_label -1: none. */
 void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                             const rules_tile_shape *t);
+/* How to split n columns into tasks of `width`: a mask for the last one is on the loads of all tasks, since tasks are alike, which is cheap only if
+ * the processor has masked loads (Zen 3: 1x50257x768 35 ms with masks, 15 with loops of their own for the last columns). */
+const char *rules_tail_of_tasks(const rules *r, int64_t n, int64_t width);
 /* Points of the stage's space axes except v. */
 double rules_rows_but(const rules *r, const tir_stage *stage, int v);
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:

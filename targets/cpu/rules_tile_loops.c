@@ -19,6 +19,10 @@ static int main_reduction(const rules *r, int owner, const bool *inside) {
     return main;
 }
 
+const char *rules_tail_of_tasks(const rules *r, int64_t n, int64_t width) {
+    return r->machine->masked || n % width == 0 ? "mask" : "peel";
+}
+
 double rules_rows_but(const rules *r, const tir_stage *stage, int v) {
     double rows = 1;
     for (int a = 0; a < stage->space; a++)
@@ -262,7 +266,7 @@ typedef struct tile_loops {
     /* loop over groups of panels that are copied together; NULL: panels are copied one by one. Columns of a group */
     const char *vg;
     int64_t group;
-    /* loops are inside of that one, and so no tasks */
+    /* the loop vg was added: loops added from then on are inside of it, and so no tasks */
     bool in_group;
     walk walk;
     /* rows of a block, 0: all rows */
@@ -598,7 +602,7 @@ static void split_columns(tile_loops *l) {
     if (l->panels && l->n >= 0) l->group = choose_group(l);
     if (l->group > t->nr) {
         tir_schedule_add(l->r->schedule, "split %s.%s %lld -> v_g v_t %s", l->owner->name, l->vi, (long long)l->group,
-                         !l->r->machine->masked && l->n % l->group != 0 ? "peel" : "mask");
+                         rules_tail_of_tasks(l->r, l->n, l->group));
         l->vg = "v_g";
         l->vi = "v_t";
     }
