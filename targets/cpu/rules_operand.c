@@ -185,8 +185,8 @@ static rules_operand_access best_access(const order_cycles *c, bool blocks) {
 /* Rows of a block, each of which is a stream, for so many tiles of rows. (Zen 3: 16x4096x4096 32 rows 31 ms, 8 rows 18; 16x768x768, from near,
  * 16 rows 0.85 of 8.) */
 static int64_t rows_of_block(const rules *r, const operand_facts *o, double tiles) {
-    enum { NEAR = 8 /* times L2 */ };
-    if (tiles <= 1 || (o->few && o->bytes > NEAR * (double)r->machine->l2)) return FEWER_ROWS;
+    const double near = 8; /* times L2 */
+    if (tiles <= 1 || (o->few && o->bytes > near * (double)r->machine->l2)) return FEWER_ROWS;
     return tiles <= 2 || o->few ? SOME_ROWS : MANY_ROWS;
 }
 

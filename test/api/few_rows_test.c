@@ -96,7 +96,7 @@ static void test_few_rows(void **state) {
         setenv("DLC_CPU_FEATURES", "avx2", 1);
     }
 #endif
-    dlc_context *context = open_context("cpu", NULL);
+    dlc_context *context = open_context(NULL, NULL);
     for (int i = 0; i < (test_is_short() ? 20 : 120); i++) {
         const product p = draw(&random);
         fill_operands(&o, &p, &random);
