@@ -371,9 +371,9 @@ check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants test/conformance/gradient_mutants
 
 .PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
-# An eighth of the samples of each operator; test-long takes all.
+# Every 24th sample of each operator; test-long takes all.
 test: | setup-test
-	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),8) $(MAKE) check
+	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),24) $(MAKE) check
 test-long: | setup-test
 	@$(MAKE) check-long TEST_SECONDS=3600
 	@$(MAKE) coverage
@@ -384,9 +384,13 @@ tsan: | setup-test
 	@$(MAKE) MODE=tsan check-tsan TEST_SECONDS=1200
 
 # Scripts test the build, not the code: sanitizers have nothing to say about them.
-.PHONY: check-programs check-tsan
+.PHONY: check-programs check-whole check-tsan
 check-programs: tests
 	@$(run_tests) $(filter-out $(not_run),$(test_bins))
+# Of these, those that have all of the library in them.
+whole := $(filter-out $(not_run) $(foreach f,lib tir targets graph bench,$(OUT)/test/$(f)/%),$(test_bins))
+check-whole: $(whole) $(example_bins)
+	@$(run_tests) $(whole)
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
 
@@ -586,7 +590,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make demo-train     set up, build, train the network of the digits, WEIGHTS=$(WEIGHTS)
   make test           set up, build, run the tests      make test-long everything that takes longer
-  make check          the tests, nothing is set up: all samples of each operator, with DLC_TEST_SHARE=8 an eighth as make test takes
+  make check          the tests, nothing is set up: all samples of each operator, with DLC_TEST_SHARE=24 every 24th as make test takes
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits
   make fuzz-cuda      T=60 seconds of the same graphs on the cuda target, with the tests' driver in place of NVIDIA's

@@ -64,8 +64,8 @@ static void dismiss(bench_contestant *contestants, int count) {
     for (int c = 1; c < count; c++) {
         if (!contestants[c].may_leave) continue;
         double median = median_so_far(&contestants[c], &sample);
-        contestants[c].left =
-            (sample > 4e-3 && median > FAR_BEHIND * first) || (sample > 0.1 && median > SOMEWHAT_BEHIND * fastest);
+        contestants[c].left = (sample > 4e-3 && median > (double)FAR_BEHIND * first) ||
+                              (sample > 0.1 && median > SOMEWHAT_BEHIND * fastest);
     }
 }
 

@@ -199,7 +199,7 @@ bool bench_random_comparable(const bench_shape *random, const bench_outcome *fix
 }
 
 bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count) {
-    return share_of(random) < expected(random, fixed, fixed_count) - POINTS;
+    return share_of(random) < expected(random, fixed, fixed_count) - (double)POINTS;
 }
 
 bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_outcome *random, int random_count,

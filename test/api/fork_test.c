@@ -1,6 +1,7 @@
 /* Hosts that fork while their threads are inside the library. What the child may do it can; what it may not is a status; nothing
  * hangs, and the parent goes on. */
 #include "support.h"
+#include "test/share.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -329,7 +330,8 @@ static void make_results(void *argument) {
 static void test_amid_results(void **state) {
     (void)state;
     SKIP_FORKS_AMID_CALLS();
-    enum { FORKS = 1500, BUSY = 2 };
+    enum { BUSY = 2 };
+    const int forks = test_is_short() ? 500 : 1500;
     family f;
     thread threads[BUSY];
     atomic_bool stop = false;
@@ -338,7 +340,7 @@ static void test_amid_results(void **state) {
     options.default_float_modes = true;
     begin(&f, "interp", &options);
     for (int i = 0; i < BUSY; i++) start_thread(&threads[i], make_results, &work);
-    for (int i = 0; i < FORKS; i++) fork_and_wait(&f, 5, "interp");
+    for (int i = 0; i < forks; i++) fork_and_wait(&f, 5, "interp");
     atomic_store(&stop, true);
     join_threads(threads, BUSY);
     end(&f);

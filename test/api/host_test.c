@@ -347,6 +347,7 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
 
 static void test_out_of_memory(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     for (int t = 0; t < TARGETS; t++) {
         counter count;
         dlc_allocator allocator = counting(&count);

@@ -1,5 +1,6 @@
 /* isolate_compiler as a host sees it, and budgets that end in a status. What a helper can do wrong is in test/cpu/isolate.c. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -151,6 +152,7 @@ static void test_impostor(void **state) {
 /* Memory of a bind: too little is a status, and the next program is not concerned. */
 static void test_memory_budget(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;

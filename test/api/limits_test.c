@@ -1,6 +1,7 @@
 /* What ends a compilation before its time, and whom it concerns: cancellation and budgets over all of dlc_compile and binding, and builds
  * that wait for a kernel of somebody else's build. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <unistd.h>
 
@@ -143,6 +144,7 @@ static dlc_graph *long_graph(dlc_context *context, int nodes) {
 
 static void test_graph_passes(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     enum { IN_COMPILE, IN_BIND };
     for (int which = IN_COMPILE; which <= IN_BIND; which++)
         for (int kind = 0; kind < (which == IN_COMPILE ? 3 : 2); kind++) { /* time, cancellation, memory */

@@ -214,6 +214,7 @@ static void test_graph_kept(void **state) {
  * that stay. */
 static void test_other_layouts(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static const int rows[] = {16, 1, 96, 3, 17, 64, 2, 16, 1};
     static float y[ROWS][OUT], alone[ROWS][OUT];
     for (int few = 0; few < 2; few++) {
@@ -244,6 +245,7 @@ static void test_other_layouts(void **state) {
 /* The weights as an output, and as the operand of a kernel that is no contraction: their row-major bytes stay, or come back. */
 static void test_read_elsewhere(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static float y[ROWS][OUT], all[IN][OUT], negated[IN][OUT];
     for (int t = 0; t < TARGETS; t++) {
         for (source from = OWN; from <= TRANSPOSED; from++) {
@@ -280,6 +282,7 @@ static void test_read_elsewhere(void **state) {
 /* Rows of a table that the shapes at hand decide, beside its use as a weight. */
 static void test_parts(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static float y[ROWS][OUT];
     for (int t = 0; t < TARGETS; t++) {
         counter c;
@@ -306,6 +309,7 @@ static void test_parts(void **state) {
 /* h = x, then twice h = (h w) s: what a loop takes from outside, a constant or computed once. */
 static void test_loop(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     enum { SIZE_ = 256, BYTES = SIZE_ * SIZE_ * 4 };
     static float w[SIZE_][SIZE_], x[4][SIZE_], y[4][SIZE_];
     static double h[4][SIZE_], next[4][SIZE_];
@@ -387,6 +391,7 @@ static void test_programs_share(void **state) {
 /* Texts of a program whose weights lie packed, values tapped in it, and another program of the graph. */
 static void test_looking_inside(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static const char *const stages[] = {"graph", "bound", "regions", "steps", "loops", "dot", "plan"};
     for (int t = 0; t < TARGETS; t++)
         for (source from = OWN; from <= TRANSPOSED; from++) {
@@ -484,6 +489,7 @@ static int refuse_each(source from, bool later) {
 
 static void test_refused(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static const source tried[] = {OWN, COMPUTED, UNPACKED};
     int refused = 0;
     for (size_t s = 0; s < sizeof tried / sizeof *tried; s++)

@@ -4,6 +4,7 @@
  * is printed, nothing stays behind; a call that fails says DLC_OUT_OF_MEMORY, and the same call succeeds when there is memory again.
  * DLC_TEST_LONG: every site; else of the long lives one in so many. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <dlc/files.h>
 #include <dlfcn.h>
@@ -306,7 +307,11 @@ static dlc_status live_loaded(const life *l) {
 /* ---- all sites */
 
 static void live_all(const life *l) {
-    int64_t sites = 0, stride = getenv("DLC_TEST_LONG") ? 1 : l->stride, before = 0;
+    int64_t sites = 0,
+            stride = getenv("DLC_TEST_LONG") ? 1
+                     : test_is_shortest()    ? 3 * l->stride
+                                             : l->stride,
+            before = 0;
     int told = 0, tolerated = 0;
     char command[64];
     disarm();

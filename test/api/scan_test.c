@@ -383,6 +383,7 @@ static dlc_status build_and_run(dlc_context *context, const char *text, const DL
 
 static void test_memory(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     float c[6] = {0}, s[18] = {0}, w[6] = {0};
     tensor tc, ts, tw;
     const DLTensor *inputs[] = {F32(&tc, c, 2, 3), F32(&ts, s, 3, 2, 3), F32(&tw, w, 2, 3)};
@@ -480,6 +481,7 @@ static int count_text(const char *text, const char *wanted) {
 
 static void test_packed_once(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     enum { ROWS_MAX = 70 };
     static float c[ROWS_MAX * PACK_N], s[PACK_OUTER * ROWS_MAX * PACK_N], w[PACK_N * PACK_N], r[ROWS_MAX * PACK_N];
     static double h[ROWS_MAX * PACK_N], m[ROWS_MAX * PACK_N];

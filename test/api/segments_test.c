@@ -1,6 +1,7 @@
 /* Programs whose shapes depend on data: several cuts in a row, no element left, all left, values that change from run to run, sizes
  * that only an expression tells; that plans are bounded; threads; what is refused, and that nothing is lost then. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <pthread.h>
 
@@ -170,6 +171,7 @@ static void test_ranks(void **state) {
 
 static void test_unique(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     for (int round = 0; round < 2 * TARGETS; round++) {
         const bool sorted = round % 2;
         dlc_context *context = open_context(all_targets[round / 2], NULL);
@@ -274,6 +276,7 @@ static void check_along(dlc_context *context, dlc_program *program, const int64_
 
 static void test_unique_along(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     static const int64_t shapes[][3] = {{8, 3, 2}, {1, 1, 1}, {5, 7, 1},  {0, 3, 2},
                                         {4, 0, 2}, {2, 9, 3}, {3, 2, 30}, {0, 0, 0}};
     for (int round = 0; round < 6 * TARGETS; round++) {

@@ -1,6 +1,7 @@
 /* Values that share bytes: views, parts of concatenations, results in place of operands, donated buffers of the host. That nothing is
  * copied shows in the statistics and in pages that nobody may touch; that nothing is lost, in results without sharing. */
 #include "api/support.h"
+#include "test/share.h"
 
 #include <dlc/gradient.h>
 
@@ -426,7 +427,7 @@ static void test_random(void **state) {
         dlc_context *probe = open_context(all_targets[t], NULL);
         if (!probe) continue;
         dlc_context_destroy(probe);
-        int seeds = strcmp(all_targets[t], "cpu") == 0 ? 60 : 250;
+        int seeds = strcmp(all_targets[t], "cpu") == 0 ? test_some(60) : test_some(250);
         for (int seed = 1; seed <= seeds; seed++) {
             setenv("DLC_DISABLE", "alias", 1);
             run_random(all_targets[t], (uint32_t)seed, false, expected);

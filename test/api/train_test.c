@@ -152,6 +152,7 @@ static void test_evaluation(void **state) {
 
 static void test_not_finite(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     const model m = {.dtype = DLC_F32, .factor = true};
     make_data();
     dlc_context *context = open_context("interp", NULL);
@@ -516,6 +517,7 @@ static dlc_status build_chain(void *user, dlc_training *t, dlc_value *loss) {
  * and the state stays as it was. With that limit, steps give the same loss and parameters as without one, but for the order of sums. */
 static void test_memory(void **state) {
     (void)state;
+    TEST_WITHOUT_THREADS();
     enum { MANY = 48 };
     static float x[MANY * IN];
     for (int i = 0; i < MANY * IN; i++) x[i] = (float)data_x[i % (ROWS * IN)];

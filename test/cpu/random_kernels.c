@@ -3,6 +3,7 @@
  * bit for bit. DLC_SEED picks the first kernel, DLC_TEST_KERNELS their number. */
 #include "random.h"
 #include "test/cpu/kernel_check.h"
+#include "test/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,7 +210,8 @@ static int64_t variable(const char *name, int64_t fallback) {
 static void test_random_kernels(void **state) {
     (void)state;
     static writer w;
-    int64_t first = variable("DLC_SEED", 1), count = variable("DLC_TEST_KERNELS", 60), legal = 0;
+    int64_t first = variable("DLC_SEED", 1), count = variable("DLC_TEST_KERNELS", test_is_shortest() ? 30 : 60),
+            legal = 0;
     for (int64_t i = 0; i < count; i++) {
         write_kernel(&w, (uint64_t)(first + i));
         FILE *last = getenv("DLC_TEST_LAST") ? fopen(getenv("DLC_TEST_LAST"), "w") : NULL;

@@ -1,6 +1,7 @@
 /* Contractions, windows, random numbers, control flow and composites beyond their samples: with symbolic dimensions,
  * against plain C on values chosen to hurt, against published vectors, and on wrong uses. */
 #include "graph/rows.h"
+#include "test/share.h"
 
 /* ---- running a graph */
 
@@ -525,8 +526,10 @@ static void run_streams(lib_arena *arena) {
 static void test_random(void **state) {
     (void)state;
     in_scope(run_philox);
-    in_scope(run_distributions);
-    in_scope(run_other_distributions);
+    if (!test_is_shortest()) { /* moments of many numbers */
+        in_scope(run_distributions);
+        in_scope(run_other_distributions);
+    }
     in_scope(run_streams);
 }
 

@@ -377,9 +377,9 @@ static void test_dtypes(lib_arena *arena, const graph_op *op, const char *line, 
     }
 }
 
-/* The first sample and, with DLC_TEST_SHARE, every fourth after it. */
+/* The first sample and, with DLC_TEST_SHARE, every fourth after it, or every twelfth. */
 static bool is_taken(int number) {
-    return number % 4 == 0 || choices || test_every() == 1;
+    return number % (test_is_shortest() ? 12 : 4) == 0 || choices || test_every() == 1;
 }
 
 static void test_row(const graph_op *op, tally *t) {

@@ -3,6 +3,7 @@
 #include "api/support.h"
 #include "examples/generate/decoder.h"
 #include "onnx/encode.h"
+#include "test/share.h"
 
 #include <dlc/onnx.h>
 #include <pthread.h>
@@ -317,6 +318,7 @@ static void test_decoder(void **state) {
     static float logits[VOCABULARY], whole[VOCABULARY];
     int64_t tokens[TOKENS] = {1, 2, 3, 4, 5, 6};
     (void)state;
+    TEST_WITHOUT_THREADS();
     dlc_onnx_model *model;
     OK(context, dlc_onnx_open(context, decoder_file(), NULL, &model));
     dlc_onnx_runner *runner = runner_of(model), *stateless;

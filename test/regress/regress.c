@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
 #endif
     int count = scandir("test/regress", &entry, is_text, alphasort);
     if (count <= 0) return 77;
-    const int every = test_is_short() ? 1 + test_every() / 2 : 1;
+    const int every = test_is_shortest() ? 1 + test_every() / 2 : 1;
     int taken = 0;
     struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
     if (!tests) return 1;

@@ -1,5 +1,6 @@
 /* Conditions on positions and a loaded integer as comparisons of indices: for random conditions, of every integer type, the same for each
  * position and each value of the integer, of which 8 bits have all, others those where anything changes. */
+#include "test/share.h"
 #include "tir/arith.h"
 #include "tir/schedule.h"
 
@@ -90,8 +91,9 @@ static bool has_index_comparison(tir_expr e) {
 static void test_conditions(void **unused) {
     (void)unused;
     static const dlc_dtype dtypes[] = {DLC_I64, DLC_I32, DLC_I16, DLC_I8, DLC_U64, DLC_U32, DLC_U16, DLC_U8};
+    const int conditions = test_some(CONDITIONS);
     int converted = 0;
-    for (int n = 0; n < CONDITIONS; n++) {
+    for (int n = 0; n < conditions; n++) {
         const dlc_dtype dtype = dtypes[n % 8];
         const bool negate = chance(2);
         uint64_t values[VALUES_MOST], variables[8] = {0};
@@ -119,8 +121,8 @@ static void test_conditions(void **unused) {
                 fail();
             }
     }
-    print_message("%d of %d conditions became comparisons of indices\n", converted, CONDITIONS);
-    assert_true(converted > CONDITIONS / 4);
+    print_message("%d of %d conditions became comparisons of indices\n", converted, conditions);
+    assert_true(4 * converted > conditions);
 }
 
 int main(void) {

@@ -1,6 +1,7 @@
 /* tir/math: the expansions against libm in f64 at edges, at sampled bits and around every exponent, with and without
  * fma; integer and 16-bit arithmetic after tir_legalize against plain C. Every input: test/tir/math_ulp.c. */
 #include "random.h"
+#include "test/share.h"
 #include "tir/arith.h"
 #include "tir/math.h"
 
@@ -178,9 +179,9 @@ static void unary_functions_stay_in_bounds(void **unused) {
                 for (uint32_t sign = 0; sign < 2; sign++) check_unary(f, &c, bits_of(edges[i]) ^ sign << 31);
             uint64_t state = k;
             for (uint32_t high = 0; high < 512; high++) /* every sign and exponent */
-                for (int i = 0; i < 20; i++)
+                for (int i = 0; i < test_some(20); i++)
                     check_unary(f, &c, high << 23 | (uint32_t)(test_random(&state) & 0x7fffff));
-            for (int i = 0; i < 4000; i++) /* where most of the curves are */
+            for (int i = 0; i < test_some(4000); i++) /* where most of the curves are */
                 check_unary(f, &c,
                             bits_of(ldexpf((float)(int32_t)test_random(&state), -31 + (int)(test_random(&state) % 9))));
         }
@@ -204,10 +205,11 @@ static void tanh_and_erf_stay_within_one(void **unused) {
 
 /* Also where it is tiny; it is never above 1, and far out exactly 0 or 1: whatever is multiplied by it. */
 static void normal_cdf_keeps_its_tail(void **unused) {
+    const int step = 100 / test_some(100);
     (void)unused;
     for (int fused = 0; fused < 2; fused++) {
         compiled c = compile(TIR_NORMAL_TAIL, DLC_F32, 1, fused, false);
-        for (int i = -75000; i <= 40000; i++) {
+        for (int i = -75000; i <= 40000; i += step) {
             float x = (float)i * 2e-4f, got = float_of(run(&c, bits_of(x), 0));
             double exact = normal_cdf((double)x);
             if (!close_to(got, exact, 4.5) || got < 0.0f || got > 1.0f)
@@ -221,10 +223,11 @@ static void normal_cdf_keeps_its_tail(void **unused) {
 
 /* Its error is small beside 1, and far out it is exactly 0 or 1: whatever is multiplied by it. */
 static void fast_normal_cdf_is_flat_outside(void **unused) {
+    const int step = 100 / test_some(100);
     (void)unused;
     for (int fused = 0; fused < 2; fused++) {
         compiled c = compile(TIR_NORMAL_CDF, DLC_F32, 1, fused, false);
-        for (int i = -70000; i <= 70000; i++) {
+        for (int i = -70000; i <= 70000; i += step) {
             float x = (float)i * 1e-4f, got = float_of(run(&c, bits_of(x), 0));
             double exact = normal_cdf((double)x);
             if (fabs((double)got - exact) > 3.0 * 0x1p-24 || got < 0.0f || got > 1.0f)
@@ -370,7 +373,7 @@ static void narrow_functions_are_rounded_f32(void **unused) {
             assert_legal(c.root, false);
             double ulp = narrow_dtypes[d] == DLC_F16 ? 0x1p-11 : 0x1p-8,
                    least = narrow_dtypes[d] == DLC_F16 ? 0x1p-25 : 0x1p-134;
-            for (uint32_t bits = 0; bits < 65536; bits += 7) {
+            for (uint32_t bits = 0; bits < 65536; bits += 7 * (uint32_t)(100 / test_some(100))) {
                 double x = tir_bits_to_f64(narrow_dtypes[d], bits), exact = unary_functions[k].reference(x);
                 double got = tir_bits_to_f64(narrow_dtypes[d], run(&c, bits, 0));
                 if (isnan(exact) ? isnan(got) : got == exact) continue;

@@ -470,7 +470,7 @@ static void test_random(void **state) {
     static generator g;
     static char schedule[2 * TEXT + 32];
     const char *cases = getenv("CASES"), *seed = getenv("SEED");
-    int count = cases ? atoi(cases) : getenv("DLC_TEST_LONG") ? 500000 : test_is_short() ? 1000 : 4000;
+    int count = cases ? atoi(cases) : getenv("DLC_TEST_LONG") ? 500000 : test_some(4000);
     uint64_t first = seed ? strtoull(seed, NULL, 10) : 1;
     for (uint64_t i = first; i < first + (uint64_t)count; i++) {
         random_state = i * 0x9e3779b97f4a7c15u;
