@@ -96,7 +96,7 @@ static void test_choices(void **state) {
     struct dirent **entry;
     tir_machine machine;
     const int count = scandir(FOLDER, &entry, NULL, alphasort);
-    const int every = test_every() < 8 ? test_every() : 8; /* fewer have too few choices */
+    const int every = test_every() < 6 ? test_every() : 6; /* fewer have too few choices */
     assert_true(count > 0);
     assert_true(cuda_machine_of_name("sm_90", &machine));
     for (int i = 0; i < count; i++) {
