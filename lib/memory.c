@@ -96,7 +96,7 @@ static void release_chunks(lib_arena *arena, lib_arena_chunk *chunk) {
     for (lib_arena_chunk *next; chunk; chunk = next) {
         next = chunk->next;
         arena->total -= chunk->size;
-        lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
+        lib_release_bytes(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
     }
 }
 
@@ -175,10 +175,10 @@ static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
     if (is_beyond_limit(arena, size))
         lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "more memory is needed than %s = %zu allows",
                   arena->limit_name ? arena->limit_name : "budget_bytes", arena->limit);
-    lib_arena_chunk *chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
+    lib_arena_chunk *chunk = lib_allocate_bytes(arena->allocator, size, PLAIN_ALIGNMENT);
     if (!chunk && arena->spare) {
         release_spare(arena);
-        chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
+        chunk = lib_allocate_bytes(arena->allocator, size, PLAIN_ALIGNMENT);
     }
     if (!chunk) refuse(arena, size);
     chunk->size = size;
