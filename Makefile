@@ -122,7 +122,7 @@ test_scripts := $(wildcard test/*/*.sh)
 generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test gradient_f32_test growth_test long_sums_test map_ulp_test matrix_test sample_test unaligned_test weights_test winograd_test) \
                 determinism/determinism determinism/rules golden/cycles golden/cuda_choices golden/cuda_mutants tir/math_ulp)
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
-with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test determinism/% golden/%)
+with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test determinism/% golden/% onnx/conformance)
 # Sanitizers take every second row of the operator table.
 second_rows  := $(foreach i,2 4 6 8,$(OUT)/test/conformance/part$(i)of8)
 not_run      := $(if $(SANITIZE_$(MODE)),$(generated) $(second_rows)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
