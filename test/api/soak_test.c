@@ -308,7 +308,8 @@ static void test_isolated(void **state) {
 }
 static void test_together(void **state) {
     (void)state;
-    soak(&(course){.name = "together", .share = test_is_short() ? 4 : 2, .visits = 1, .background = true, .disk = true});
+    soak(
+        &(course){.name = "together", .share = test_is_short() ? 4 : 2, .visits = 1, .background = true, .disk = true});
 }
 
 /* With an argument: the courses whose names it matches (`soak_test test_disk`). */
