@@ -123,9 +123,7 @@ generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test 
                 determinism/determinism determinism/rules golden/cycles golden/cuda_choices golden/cuda_mutants tir/math_ulp)
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test determinism/% golden/% onnx/conformance)
-# Sanitizers take every second row of the operator table.
-second_rows  := $(foreach i,2 4 6 8,$(OUT)/test/conformance/part$(i)of8)
-not_run      := $(if $(SANITIZE_$(MODE)),$(generated) $(second_rows)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
+not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
 # What has threads, its own or the library's: of these programs those whose sources speak of them, but for training_memory_test, which spends its
 # time on compiling large graphs (train_test runs steps on threads).
 of_threads   := $(filter $(addprefix test/,cpu/orc% cuda/async% cuda/batch% cuda/run% jit/% lib/pool% lib/memory% api/% onnx/host% onnx/runner% onnx/lists% onnx/states%),$(test_src))

@@ -338,7 +338,7 @@ static void test_sizes(void **state) {
  * again. */
 static void test_recompute(void **state) {
     (void)state;
-    for (int target = test_is_short() ? 1 : 0; target < 2; target++) {
+    for (int target = test_is_shortest() ? 1 : 0; target < 2; target++) {
         dlc_context *context = open_context(all_targets[target], NULL);
         if (!context) continue;
         training *plain = mlp(context, 24, 64, 64), *grouped = grouped_mlp(context, 6, 4, 64, 64);
