@@ -117,7 +117,7 @@ struct tir_stmt {
             /* index; evaluated once at entry; extent <= 0: no iteration */
             tir_expr lower, extent;
             tir_loop_kind loop;
-            /* 1 unless the loop is serial and its extent is a constant multiple of it */
+            /* 1 unless the loop is serial and its extent is a known multiple of it (tir_multiple_of) */
             int64_t step;
             /* lanes: of the vector, a power of two; of the vec loop's whole vectors, of which its last vectors may have fewer */
             int width, whole;

@@ -326,10 +326,10 @@ static void check_parts(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
     const int width = stmt->for_.width;
     int64_t extent = 0;
-    const bool constant = tir_is_const(v->pool, stmt->for_.extent, &extent);
+    tir_is_const(v->pool, stmt->for_.extent, &extent);
     require(v,
-            stmt->for_.step == 1 ||
-                (kind == TIR_SERIAL && stmt->for_.step > 1 && constant && extent % stmt->for_.step == 0),
+            stmt->for_.step == 1 || (kind == TIR_SERIAL && stmt->for_.step > 1 &&
+                                     tir_multiple_of(v->pool, stmt->for_.extent) % stmt->for_.step == 0),
             "L17: the step of a loop");
     if (kind == TIR_LANES) {
         require(v, width >= 1 && width <= TIR_MAX_LANES && !(width & (width - 1)) && stmt->for_.whole >= width,

@@ -22,15 +22,20 @@ static tir_stmt *rewrite(tir_vectoriser *v, const tir_stmt *list);
 
 /* ---- loops */
 
-static tir_stmt *loop_new(tir_vectoriser *v, tir_loop_kind kind, tir_expr var, tir_expr lower, int64_t extent,
-                          tir_stmt *body) {
+static tir_stmt *loop_over(tir_vectoriser *v, tir_loop_kind kind, tir_expr var, tir_expr lower, tir_expr extent,
+                           tir_stmt *body) {
     tir_stmt *loop = tir_stmt_new(v->arena, TIR_FOR);
     loop->for_.loop = kind;
     loop->for_.var = var;
     loop->for_.lower = lower;
-    loop->for_.extent = tir_index(v->pool, extent);
+    loop->for_.extent = extent;
     loop->for_.body = body;
     return loop;
+}
+
+static tir_stmt *loop_new(tir_vectoriser *v, tir_loop_kind kind, tir_expr var, tir_expr lower, int64_t extent,
+                          tir_stmt *body) {
+    return loop_over(v, kind, var, lower, tir_index(v->pool, extent), body);
 }
 
 static tir_expr sum(tir_vectoriser *v, tir_expr a, int64_t b) {
@@ -206,20 +211,22 @@ static void rewrite_unrolled(tir_vectoriser *v, const tir_stmt *loop, output *ou
 
 /* A serial loop of `steps` iterations at a time, then the rest. */
 static void rewrite_steps(tir_vectoriser *v, const tir_stmt *loop, int steps, output *out) {
-    int64_t count = 0;
-    tir_is_const(v->pool, loop->for_.extent, &count);
-    const int64_t stepped = count / steps * steps;
+    const tir_expr each = tir_index(v->pool, steps), lower = loop->for_.lower;
+    tir_expr count = loop->for_.extent;
+    if (tir_least(v->pool, count) < 0) count = tir_max(v->pool, count, tir_index(v->pool, 0));
+    const tir_expr stepped = tir_mul(v->pool, tir_div(v->pool, count, each), each), rest = tir_rem(v->pool, count, each);
+    int64_t iterations = 1;
     tir_vec_enter_loop(v, loop);
     tir_stmt *body = rewrite(v, loop->for_.body);
     tir_vec_leave_loop(v, loop);
     const char *name = tir_variable_of(v->pool, loop->for_.var)->name;
-    tir_expr var = tir_stepped_variable(v->pool, name, loop->for_.lower, tir_index(v->pool, stepped), steps);
-    tir_stmt *outer = loop_new(v, TIR_SERIAL, var, loop->for_.lower, stepped,
-                               loop_new(v, TIR_UNROLL, loop->for_.var, var, steps, body));
+    const tir_expr var = tir_stepped_variable(v->pool, name, lower, stepped, steps);
+    tir_stmt *outer =
+        loop_over(v, TIR_SERIAL, var, lower, stepped, loop_new(v, TIR_UNROLL, loop->for_.var, var, steps, body));
     outer->for_.step = steps;
     append(out, outer);
-    if (stepped < count)
-        append(out, loop_new(v, TIR_SERIAL, loop->for_.var, sum(v, loop->for_.lower, stepped), count - stepped, body));
+    if (!tir_is_const(v->pool, rest, &iterations) || iterations)
+        append(out, loop_over(v, TIR_SERIAL, loop->for_.var, tir_add(v->pool, lower, stepped), rest, body));
 }
 
 bool tir_has_steps(const tir_stmt *loop) {

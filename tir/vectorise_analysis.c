@@ -592,11 +592,19 @@ static bool has_guarded_load(tir_vectoriser *v, tir_expr expr) {
     return found;
 }
 
+/* What follows the position in a sum of parts, and prefetches. */
+static const tir_stmt *skip_positions(const tir_stmt *list) {
+    while (list && ((list->kind == TIR_LET && !list->next) || list->kind == TIR_PREFETCH))
+        list = list->kind == TIR_LET ? list->let.body : list->next;
+    return list;
+}
+
 /* Registers that an iteration of the list needs: the vectors that it adds to a register tile, those of a row and one more for their operands;
  * 0: it is something else, or has masks. */
 static int64_t registers_of_tile(tir_vectoriser *v, const tir_stmt *list) {
+    enum { MOST_ROWS = 8 }; /* of one vector: LLVM spills taller tiles */
     int64_t rows = 1, extent = 0;
-    for (; list && list->kind == TIR_FOR; list = list->for_.body) {
+    for (list = skip_positions(list); list && list->kind == TIR_FOR; list = list->for_.body) {
         const bool lanes = list->for_.loop == TIR_VEC;
         if (list->next || (!lanes && list->for_.loop != TIR_UNROLL)) return 0;
         if (!tir_is_const(v->pool, list->for_.extent, &extent) || extent < 1 || extent > UINT8_MAX) return 0;
@@ -609,7 +617,7 @@ static int64_t registers_of_tile(tir_vectoriser *v, const tir_stmt *list) {
         const int64_t bytes = extent * (int64_t)lib_dtype_size(v->kernel->buffers.data[store->store.buffer].dtype);
         if (bytes % v->machine->vector_bytes || has_guarded_load(v, store->store.value)) return 0;
         const int64_t vectors = bytes / v->machine->vector_bytes;
-        if (vectors < 2) return 0; /* LLVM spills tiles of rows of one vector */
+        if (vectors < 2 && rows > MOST_ROWS) return 0;
         return (rows + 1) * vectors + 1;
     }
     return 0;
@@ -617,11 +625,12 @@ static int64_t registers_of_tile(tir_vectoriser *v, const tir_stmt *list) {
 
 int tir_vec_steps(tir_vectoriser *v, const tir_stmt *loop) {
     enum { STEPS = 4 };
-    int64_t count = 0;
     if (v->in_vec || loop->for_.loop != TIR_SERIAL || loop->for_.step > 1) return 1;
     if (v->machine->vector_bytes <= 0 || v->machine->vector_registers >= MANY_REGISTERS) return 1;
     if (!v->machine->fma) return 1; /* more instructions for each of the loop's own */
-    if (!tir_is_const(v->pool, loop->for_.extent, &count) || count < 2 * STEPS) return 1;
+    int64_t first = 0;
+    if (tir_range(v->pool, loop->for_.extent).high < 2 * STEPS) return 1;
+    if (!tir_is_const(v->pool, loop->for_.lower, &first)) return 1; /* the last steps' range would be unknown */
     const int64_t registers = registers_of_tile(v, loop->for_.body);
     return registers > 0 && registers <= v->machine->vector_registers ? STEPS : 1;
 }

@@ -259,7 +259,8 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent)
 
 static void emit_serial_loop(emitter *e, const tir_stmt *loop, const emit_form *lower, const emit_form *extent) {
     serial s = {.loop = loop, .lower = *lower, .count = *extent};
-    if (loop->for_.step > 1) s.count = emit_form_constant(extent->constant / loop->for_.step);
+    if (loop->for_.step > 1)
+        s.count = emit_index(e, tir_div(e->pool, loop->for_.extent, tir_index(e->pool, loop->for_.step)));
     emit_serial(e, &s);
 }
 

@@ -150,24 +150,26 @@ static void test_sums_in_place(void **state) {
 }
 
 /* A loop around a register tile that computes four iterations at a time: the code spills no accumulator, also where the tile fills the registers,
- * and the last iterations, fewer than four, are computed, too. The values are those of the interpreter. */
+ * and the last iterations, fewer than four, are computed, too; so where the number of iterations varies and the position follows from it, as in
+ * parts of a long sum. The values are those of the interpreter. */
 static void test_steps(void **state) {
     (void)state;
-    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}}, lengths[] = {7, 8, 64, 23, 221};
+    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}, {8, 8}, {3, 8}, {1, 8}, {2, 16}}, lengths[] = {7, 8, 64, 23, 221};
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
-        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-            const int rows = tiles[t][0], columns = tiles[t][1], k = lengths[l];
-            char text[1024];
+        for (size_t l = 0; l < 2 * sizeof lengths / sizeof *lengths; l++) {
+            const int rows = tiles[t][0], columns = tiles[t][1], k = lengths[l / 2];
+            char text[1024], head[64];
+            snprintf(head, sizeof head, l % 2 ? "for step in 0 .. %d - p { let k = step + p" : "for k in 0..%d {", k);
             snprintf(text, sizeof text,
                      "kernel gemm(x: f32[%d, %d] arg, w: f32[2, %d, %d] arg, D: f32[%d, %d] arg, C: f32[%d, %d] reg)\n"
                      "phase tasks=2 task=p {\n"
                      "  for i in 0..%d unroll { for j in 0..%d vec { C[i, j] = 0:f32 } }\n"
-                     "  for k in 0..%d { for i in 0..%d unroll { for j in 0..%d vec {\n"
+                     "  %s for i in 0..%d unroll { for j in 0..%d vec {\n"
                      "    C[i, j] = fma(x[i, k], w[p, k, j], C[i, j])\n"
                      "  } } }\n"
                      "  for i in 0..%d unroll { for j in 0..%d vec { D[i, p*%d + j] = C[i, j] } }\n"
                      "}\n",
-                     rows, k, k, columns, rows, 2 * columns, rows, columns, rows, columns, k, rows, columns, rows,
+                     rows, k, k, columns, rows, 2 * columns, rows, columns, rows, columns, head, rows, columns, rows,
                      columns, columns);
             kernel_check_fill(text, NULL, FILL_SMALL);
             const int spills = kernel_spills(text, 32);
