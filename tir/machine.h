@@ -33,6 +33,8 @@ typedef struct tir_rates {
     /* cycles for a store of a vector beyond L2, for a row of an operand whose page is not in the TLB, and for a line that lines of the same
      * set have evicted from L2; for which the hardware prefetcher stops at the end of a page that is read from memory */
     double store_beyond_l2, page_miss, set_miss, page_stop;
+    /* cycles that a step of a register tile waits for a line from L2 that is not the one after the step before's; 0: arithmetic hides them */
+    double line_miss;
     /* rows of a product that are computed in the time in which the other operand's line comes from L3 */
     double streamed_rows;
     /* sequential streams by which memory is read fastest; 1: one is as fast as several. More: the hardware prefetches only about twice as

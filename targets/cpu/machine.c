@@ -11,11 +11,12 @@
 /* Rates of one core (tir_rates) as measured, 0: not. load_sustained is of 512-bit vectors; bandwidth and distant are of L2, L3 and memory;
  * dot_bf16 is in cycles. */
 typedef struct cpu_measured {
-    double load_sustained, page_stop, streamed_rows, streams, bandwidth[TIR_LEVELS - 1], distant[TIR_LEVELS - 1],
-        dot_bf16;
+    double load_sustained, page_stop, line_miss, streamed_rows, streams, bandwidth[TIR_LEVELS - 1],
+        distant[TIR_LEVELS - 1], dot_bf16;
 } cpu_measured;
 
-static const cpu_measured zen3 = {.page_stop = 10, .streamed_rows = 5, .streams = 4}, zen5 = {.bandwidth = {60}},
+static const cpu_measured zen3 = {.page_stop = 10, .line_miss = 2, .streamed_rows = 5, .streams = 4, .distant = {16}},
+                          zen5 = {.bandwidth = {60}},
                           rapids = {.load_sustained = 1.7,
                                     .streamed_rows = 9,
                                     .bandwidth = {38, 10, 5.6},
@@ -270,6 +271,7 @@ void cpu_set_rates(tir_machine *m) {
                     .rows_vector = 2,
                     .store_beyond_l2 = 6,
                     .page_miss = 2,
+                    .line_miss = own->line_miss,
                     .set_miss = 6,
                     .streamed_rows = own->streamed_rows > 0 ? own->streamed_rows : 4,
                     .streams = own->streams > 0 ? own->streams : 1,

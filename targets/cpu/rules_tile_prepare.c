@@ -167,10 +167,12 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
 }
 
 /* Is neither form clearly faster, of a result with few columns? The models of the two forms were not made for comparisons: they do not
- * include masks, copies and the ends of sums in the same way. */
+ * include masks, copies and the ends of sums in the same way. Nor do they include lines of L2 that the hardware does not prefetch, of which
+ * lanes, whose tiles have fewer products for each operand, load more. */
 static bool is_close(const rules *r, int s, const rules_tile_shape *t, double tile, double lanes) {
-    const double CLOSE = 2.5;
+    const double CLOSE = 2.5, BETTER = 1.5;
     const int64_t columns = rules_known_extent(r, &r->region->stages.data[s].axis[t->v]);
+    if (r->machine->rates.line_miss > 0 && lanes < tile && tile < BETTER * lanes) return true;
     return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
 }
 

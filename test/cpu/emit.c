@@ -154,7 +154,8 @@ static void test_sums_in_place(void **state) {
  * parts of a long sum. The values are those of the interpreter. */
 static void test_steps(void **state) {
     (void)state;
-    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}, {8, 8}, {3, 8}, {1, 8}, {2, 16}}, lengths[] = {7, 8, 64, 23, 221};
+    static const int tiles[][2] = {{6, 16}, {4, 24}, {1, 56}, {13, 8}, {8, 8}, {3, 8}, {1, 8}, {2, 16}},
+                     lengths[] = {7, 8, 64, 23, 221};
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
         for (size_t l = 0; l < 2 * sizeof lengths / sizeof *lengths; l++) {
             const int rows = tiles[t][0], columns = tiles[t][1], k = lengths[l / 2];

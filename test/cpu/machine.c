@@ -174,12 +174,13 @@ static target_device *choose(const cpu_answers *answers) {
     return &device;
 }
 
-/* Models divide by any rate. */
+/* Models divide by any rate but the cycles that are added where they are measured. */
 static void assert_rates(const tir_machine *facts) {
     tir_machine machine = *facts;
     cpu_set_rates(&machine);
     const double *rate = (const double *)&machine.rates;
-    for (size_t i = 0; i < sizeof machine.rates / sizeof *rate; i++) assert_true(rate[i] > 0);
+    for (size_t i = 0; i < sizeof machine.rates / sizeof *rate; i++)
+        assert_true(rate[i] > 0 || &rate[i] == &machine.rates.line_miss);
     assert_true(machine.page > 0 && machine.tlb_pages > 0);
 }
 
@@ -194,6 +195,9 @@ static void test_rates_by_name(void **state) {
     zen3.rates.page_stop = zen4.rates.page_stop;
     zen3.rates.streams = zen4.rates.streams;
     zen3.rates.streamed_rows = zen4.rates.streamed_rows;
+    assert_true(zen3.rates.line_miss > zen4.rates.line_miss && zen3.rates.distant[1] < zen4.rates.distant[1]);
+    zen3.rates.line_miss = zen4.rates.line_miss;
+    zen3.rates.distant[1] = zen4.rates.distant[1];
     zen3.rates.bandwidth[0] = zen4.rates.bandwidth[0];
     zen3.rates.distant[0] = zen4.rates.distant[0];
     assert_memory_equal(&zen3.rates, &zen4.rates, sizeof zen3.rates);
