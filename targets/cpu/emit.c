@@ -383,7 +383,8 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
         LLVMPositionBuilderAtEnd(e->builder, e->level[e->top].block);
         LLVMBuildBr(e->builder, leave);
     } else {
-        LLVMBasicBlockRef latch = emit_branching(e);
+        emit_at(e, e->top);
+        LLVMBasicBlockRef latch = e->level[e->top].block;
         LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
         LLVMAddIncoming(task, &next, &latch, 1);
         LLVMBasicBlockRef again = emit_poll_latch(e, &poll, next, head, leave, &latch);

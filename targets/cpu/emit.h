@@ -286,9 +286,6 @@ void emit_push(emitter *e, LLVMBasicBlockRef block, bool conditional);
 void emit_pop(emitter *e, LLVMBasicBlockRef next);
 LLVMBasicBlockRef emit_block(emitter *e, const char *name);
 void emit_at(emitter *e, int level); /* positions the builder at the end of the level's code */
-/* Positions the builder for a conditional branch at the end of the innermost level, and returns its block: a new block if the current one
- * is long. */
-LLVMBasicBlockRef emit_branching(emitter *e);
 bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value);
 emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value);
 LLVMTypeRef emit_type(emitter *e, tir_dtype dtype, int lanes);

@@ -33,26 +33,6 @@ LLVMBasicBlockRef emit_block(emitter *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->context, e->function, name);
 }
 
-/* A new block, because the i1 of a conditional branch makes instruction selection combine its block once more. Not without fma: there sums
- * overwrite an operand, and LLVM recognises the operand that the next iteration does not read by the phi's copy, which must be in the block
- * of the sums. */
-LLVMBasicBlockRef emit_branching(emitter *e) {
-    enum { LONG_BLOCK = 32 };
-    LLVMBasicBlockRef block = e->level[e->top].block;
-    int count = 0;
-    for (LLVMValueRef at = LLVMGetLastInstruction(block); at && count < LONG_BLOCK; at = LLVMGetPreviousInstruction(at))
-        count += LLVMGetInstructionOpcode(at) != LLVMPHI;
-    if (count == LONG_BLOCK && e->device->machine.fma) {
-        LLVMBasicBlockRef branching = emit_block(e, "branch");
-        LLVMMoveBasicBlockAfter(branching, block);
-        LLVMPositionBuilderAtEnd(e->builder, block);
-        LLVMBuildBr(e->builder, branching);
-        e->level[e->top].block = block = branching;
-    }
-    LLVMPositionBuilderAtEnd(e->builder, block);
-    return block;
-}
-
 void emit_at(emitter *e, int level) {
     LLVMBasicBlockRef block = e->level[level].block;
     LLVMValueRef terminator = level < e->top ? LLVMGetBasicBlockTerminator(block) : NULL;

@@ -197,7 +197,7 @@ static void emit_serial(emitter *e, const serial *s) {
     for (uint32_t i = 0; i < groups.count; i++) initial[i] = emit_reg_value(e, &groups.data[i]);
     last = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count);
 
-    LLVMBasicBlockRef before = guarded ? emit_branching(e) : e->level[e->top].block;
+    LLVMBasicBlockRef before = e->level[e->top].block;
     LLVMBasicBlockRef head = emit_block(e, "loop"), after = emit_block(e, "after");
     LLVMPositionBuilderAtEnd(e->builder, before);
     emit_poll poll = {poll_every(e, s), NULL, NULL};
@@ -224,7 +224,8 @@ static void emit_serial(emitter *e, const serial *s) {
     emit_flush(e);
 
     for (uint32_t i = 0; i < groups.count; i++) last[i] = emit_reg_value(e, &groups.data[i]);
-    LLVMBasicBlockRef latch = emit_branching(e);
+    emit_at(e, e->top);
+    LLVMBasicBlockRef latch = e->level[e->top].block;
     LLVMValueRef next = LLVMBuildAdd(e->builder, counter, step, "");
     LLVMBasicBlockRef back[2] = {latch, NULL};
     back[1] = emit_poll_latch(e, &poll, next, head, after, &latch);
