@@ -137,9 +137,10 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     const tir_rates *rates = &r->machine->rates;
     const int level = o->bytes > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
     const bool many = o->pages > (double)r->machine->tlb_pages;
+    const bool apart = o->few && o->pages > 2 * rates->streams; /* more rows than the hardware prefetches streams */
     const double line = r->machine->line, stream = o->lines_per_load * line / rates->bandwidth[level];
     const double far = o->few ? (level == TIR_LEVELS - 1 ? FAR_LINE : NEAR_LINE) : line / rates->distant[level];
-    const double read = many ? o->lines_per_load * far : stream;
+    const double read = many || apart ? o->lines_per_load * far : stream;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / rates->fma;
     double stall = many ? rates->page_miss : misses_l1(r, o) ? rates->line_miss : 0;
