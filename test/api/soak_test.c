@@ -5,7 +5,7 @@
  *
  * where base is what was resident at the end of the warm-up beside what the cache said that it held: the library, LLVM's tables, the
  * C library's heap. The heap has holes between what is kept of one kernel and the next, which are 2 to 5 % of the cache after 50,000 shapes. Every result is compared with sums of integers that are exact in f32. DLC_SOAK: how many shapes (`make soak`: 100,000);
- * the first two courses take all of them (in `make test` a sixth), the others a share. */
+ * the first two courses take all of them (in `make test` a third), the others a share. */
 #include "api/support.h"
 #include "test/share.h"
 
@@ -284,11 +284,11 @@ static void soak(const course *c) {
 
 static void test_exact(void **state) {
     (void)state;
-    soak(&(course){.name = "exact", .share = test_is_short() ? 6 : 1, .visits = 1});
+    soak(&(course){.name = "exact", .share = test_is_short() ? 3 : 1, .visits = 1});
 }
 static void test_varying(void **state) {
     (void)state;
-    soak(&(course){.name = "varying", .share = test_is_short() ? 6 : 1, .visits = 1, .varies = true});
+    soak(&(course){.name = "varying", .share = test_is_short() ? 3 : 1, .visits = 1, .varies = true});
 }
 static void test_background(void **state) {
     (void)state;
@@ -309,7 +309,7 @@ static void test_isolated(void **state) {
 static void test_together(void **state) {
     (void)state;
     soak(
-        &(course){.name = "together", .share = test_is_short() ? 6 : 2, .visits = 1, .background = true, .disk = true});
+        &(course){.name = "together", .share = test_is_short() ? 4 : 2, .visits = 1, .background = true, .disk = true});
 }
 
 /* With an argument: the courses whose names it matches (`soak_test test_disk`). */
