@@ -27,10 +27,9 @@ static inline int test_some(int all) {
     return test_is_shortest() ? (all + 15) / 16 : test_is_short() ? (all + 3) / 4 : all;
 }
 
-/* Of a test that has no list, a case may be one of so many that are taken with a share, of twice as many where the test is short, of four times as
- * many where it is shortest. */
+/* Of a test that has no list, a case may be one of so many that are taken with a share, of twice as many where the test is short. */
 static inline bool test_takes(int number, int of) {
-    return test_every() == 1 || number % (of * (test_is_shortest() ? 4 : test_is_short() ? 2 : 1)) == 0;
+    return test_every() == 1 || number % (test_is_short() ? 2 * of : of) == 0;
 }
 
 /* First in tests without threads of programs that have others with some: ThreadSanitizer, ten times as slow, sees nothing in them. */

@@ -213,7 +213,7 @@ static void rewrite_unrolled(tir_vectoriser *v, const tir_stmt *loop, output *ou
 static void rewrite_steps(tir_vectoriser *v, const tir_stmt *loop, int steps, output *out) {
     const tir_expr each = tir_index(v->pool, steps), lower = loop->for_.lower;
     tir_expr count = loop->for_.extent;
-    if (tir_least(v->pool, count) < 0) count = tir_max(v->pool, count, tir_index(v->pool, 0));
+    if (tir_range(v->pool, count).low < 0) count = tir_max(v->pool, count, tir_index(v->pool, 0));
     const tir_expr stepped = tir_mul(v->pool, tir_div(v->pool, count, each), each),
                    rest = tir_rem(v->pool, count, each);
     int64_t iterations = 1;
