@@ -592,11 +592,17 @@ static bool has_guarded_load(tir_vectoriser *v, tir_expr expr) {
     return found;
 }
 
-/* What follows the position in a sum of parts, and prefetches. */
-static const tir_stmt *skip_positions(const tir_stmt *list) {
-    while (list && ((list->kind == TIR_LET && !list->next) || list->kind == TIR_PREFETCH))
-        list = list->kind == TIR_LET ? list->let.body : list->next;
-    return list;
+/* Is the statement a let of an index whose body is the rest of the list? Such a let takes no vector register. */
+static bool is_index_let(tir_vectoriser *v, const tir_stmt *stmt) {
+    return stmt->kind == TIR_LET && !stmt->next && tir_dtype_of(v->pool, stmt->let.var) == TIR_INDEX;
+}
+
+/* The first statement of a loop's body behind its prefetches and its lets of indices, such as that of the iteration in a sum that is cut into
+ * parts; NULL: there is none. */
+static const tir_stmt *first_of_tile(tir_vectoriser *v, const tir_stmt *body) {
+    while (body && (is_index_let(v, body) || body->kind == TIR_PREFETCH))
+        body = body->kind == TIR_LET ? body->let.body : body->next;
+    return body;
 }
 
 /* Registers that an iteration of the list needs: the vectors that it adds to a register tile, those of a row and one more for their operands;
@@ -604,7 +610,7 @@ static const tir_stmt *skip_positions(const tir_stmt *list) {
 static int64_t registers_of_tile(tir_vectoriser *v, const tir_stmt *list) {
     enum { MOST_ROWS = 8 }; /* of one vector: LLVM spills taller tiles */
     int64_t rows = 1, extent = 0;
-    for (list = skip_positions(list); list && list->kind == TIR_FOR; list = list->for_.body) {
+    for (list = first_of_tile(v, list); list && list->kind == TIR_FOR; list = list->for_.body) {
         const bool lanes = list->for_.loop == TIR_VEC;
         if (list->next || (!lanes && list->for_.loop != TIR_UNROLL)) return 0;
         if (!tir_is_const(v->pool, list->for_.extent, &extent) || extent < 1 || extent > UINT8_MAX) return 0;
