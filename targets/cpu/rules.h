@@ -102,6 +102,7 @@ typedef struct rules_lanes_tile {
     int64_t vector, rows, columns;
 } rules_lanes_tile;
 
+#define RULES_OF_L1 0.625           /* share of L1 of what all tiles of a block read */
 enum { RULES_LEAST_COLUMNS = 256 }; /* of a task of sums that run through blocks of rows */
 enum { RULES_LANE_VECTORS = 4 };    /* of a partial sum, at most: a power of two */
 
@@ -125,6 +126,8 @@ typedef struct rules_operand_tile {
     int64_t nr, mr, lanes;
     /* chosen by rules_choose_operand_access, as all members below: the operand's name */
     const char *operand;
+    /* RULES_OPERAND_ROW_BLOCKS: name of the broadcast operand, if it is another tensor, of which each step reads another row, too; else NULL */
+    const char *beside;
     /* RULES_OPERAND_ROW_BLOCKS: rows of a block, columns of a task */
     int64_t block, columns;
     /* RULES_OPERAND_ROW_BLOCKS: the prefetch that the rule proposes for each step of the sums; the choice `fetch` may name another */

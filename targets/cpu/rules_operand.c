@@ -4,7 +4,8 @@
  *   panels    each panel is copied to scratch before its tiles run: its rows are then contiguous, in few pages and in all sets of a cache
  *   blocks    some rows after the others, all columns of each block, while the sums of all columns stay in cache: memory is read
  *             sequentially. If the operand exceeds L3, the next block is prefetched meanwhile, or the next columns
- * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel.
+ * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel. If each step of
+ * the sum reads a row of the broadcast operand, too (x^T dy), a block is so small that L1 holds its rows of both operands.
  * The broadcast operand is copied once if its rows map to few sets of a cache.
  * Operands of 16 bits are widened to the products' f32 in such copies, where elements are used so often that converting each once is
  * cheaper than in every tile: the vector operand, constant or not, in panels, the broadcast one as a whole. So are bytes for a unit that
@@ -43,6 +44,8 @@ typedef struct operand_facts {
     double lines_per_load;
     /* it is an argument, and short pieces of its rows are slow (tir_prefetches_few; of narrow types not measured) */
     bool few;
+    /* bytes of a row of either operand together, if each step of the sum reads another row of both; 0: it does not */
+    double rows_of_both;
 } operand_facts;
 
 /* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
@@ -84,29 +87,49 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     return o->points > 0;
 }
 
+/* Is it an argument or a result of a stage that does not run in the loops of another one? */
+static bool is_in_memory(const rules *r, const tir_tensor *tensor) {
+    return tensor->stage < 0 || r->group[tensor->stage].root == tensor->stage;
+}
+
 /* Can the operand be copied: is it row-major in memory, no output, and does the axis alone index a dimension of it? */
 static bool may_be_copied(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     if (tir_plain_dimension(r->region, access, axis) < 0 || tensor->output || tensor->rank < 2 ||
         !tir_layout_is_identity(&tensor->layout))
         return false;
-    /* otherwise the stage runs in the loops of another one: its result is not stored in memory */
-    return tensor->stage < 0 || r->group[tensor->stage].root == tensor->stage;
+    return is_in_memory(r, tensor);
 }
 
-/* The only vector operand, read by this stage alone: row-major, and contiguous along v unless it is constant. NULL: there is no such
- * operand. */
-static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
+/* The only vector operand, row-major in memory, and contiguous along v unless it is constant; NULL: there is no such operand. */
+static const rules_access *vector_operand(const rules *r, int v, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
         if (access[i].stride[v] == 0) continue;
         if (found || (access[i].stride[v] != 1 && !r->region->tensors.data[access[i].tensor].constant)) return NULL;
         found = &access[i];
     }
+    return found;
+}
+
+/* Can panels of the vector operand be copied: does the stage alone read it, once? */
+static bool may_copy_panels(rules *r, int s, int v, const rules_access *operand, const rules_access *access,
+                            int count) {
     for (int i = 0; i < count; i++) /* a copy would have to serve both */
-        if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
-    if (!found || !may_be_copied(r, found, r->region->stages.data[s].axis[v].var)) return NULL;
-    return tir_is_read_by_others(r->region, s, found->tensor) ? NULL : found;
+        if (operand != &access[i] && operand->tensor == access[i].tensor) return false;
+    return may_be_copied(r, operand, r->region->stages.data[s].axis[v].var) &&
+           !tir_is_read_by_others(r->region, s, operand->tensor);
+}
+
+/* The only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
+static const rules_access *broadcast_operand(int v, int u, const rules_access *access, int count) {
+    const rules_access *found = NULL;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[v] != 0 || access[i].stride[u] <= 0) continue;
+        if (found || access[i].stride[u] == RULES_IRREGULAR) return NULL;
+        found = &access[i];
+    }
+    return found;
 }
 
 /* Columns of one task, so few that their sums stay in L2 while the loop over blocks of rows runs; 0: that would be too few. */
@@ -128,6 +151,34 @@ static bool misses_l1(const rules *r, const operand_facts *o) {
     return o->few && unaligned && o->points * o->lines_per_load * (double)r->machine->line > (double)r->machine->l1 / 2;
 }
 
+static double rows_of_both(const rules *r, const tir_stage *stage, const rules_operand_tile *t,
+                           const rules_access *operand, const rules_access *access, int count) {
+    const rules_access *rows = t->u < 0 || stage->reduce != 1 ? NULL : broadcast_operand(t->v, t->u, access, count);
+    if (!rows || rows->stride[t->u] != 1) return 0;
+    const tir_tensor *beside = &r->region->tensors.data[rows->tensor],
+                     *panels = &r->region->tensors.data[operand->tensor];
+    const int64_t step = rows->stride[stage->space], panel_step = operand->stride[stage->space];
+    if (beside->constant || !is_in_memory(r, beside) || !is_in_memory(r, panels)) return 0;
+    if (step == RULES_IRREGULAR || step < t->m || panel_step < t->n) return 0;
+    return (double)t->m * (double)lib_dtype_size(beside->dtype) + (double)t->n * (double)lib_dtype_size(panels->dtype);
+}
+
+/* Do the rows of both operands exceed L2, from which each tile would read them again? */
+static bool exceed_l2(const rules *r, const operand_facts *o) {
+    return o->points * o->rows_of_both > r->machine->rates.kept * (double)r->machine->l2;
+}
+
+/* Cycles for which a step of a tile waits for `lines` cache lines of rows of both operands, if these come from beyond L2. Arithmetic hides
+ * them where the hardware prefetches many streams. */
+static double wait_for_rows(const rules *r, const operand_facts *o, double lines, double step) {
+    const tir_rates *rates = &r->machine->rates;
+    if (!exceed_l2(r, o)) return 0;
+    const int level =
+        o->points * o->rows_of_both > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
+    const double cycles = lines * (double)r->machine->line / rates->distant[level];
+    return o->few ? cycles : fmax(0, cycles - step);
+}
+
 /* Predicted cycles of one row of a panel, for all tiles that use it. */
 typedef struct order_cycles {
     double straight, panels, blocks;
@@ -145,6 +196,7 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / rates->fma;
     double stall = many ? rates->page_miss : misses_l1(r, o) ? rates->line_miss : 0;
     if (!fits_l2(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * rates->set_miss;
+    stall = fmax(stall, wait_for_rows(r, o, o->lines_per_load + 1, step));
     order_cycles c;
     c.straight = fmax(step, read) + (tiles - 1) * (step + stall);
     c.panels = read + stream + tiles * step; /* the copy is written, too */
@@ -181,6 +233,7 @@ static bool may_have_panels(rules *r, int s) {
 /* Can the tiles go through blocks of rows? Then a single row of tiles reads the operand, which has several blocks. */
 static bool may_have_blocks(const tir_stage *stage, const operand_facts *o, const rules_operand_tile *t,
                             double sharing) {
+    if (o->rows_of_both > 0 && t->n > t->columns) return false; /* each task would read all rows of the other operand */
     return sharing <= 1 && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
            o->points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
 }
@@ -192,9 +245,13 @@ static rules_operand_access best_access(const order_cycles *c, bool blocks) {
 }
 
 /* Rows of a block, each of which is a stream, for so many tiles of rows. (Zen 3: 16x4096x4096 32 rows 31 ms, 8 rows 18; 16x768x768, from near,
- * 16 rows 0.85 of 8.) */
+ * 16 rows 0.85 of 8. 25,088 rows of 64 and of 256, both read in each step: 16 rows 14.6 ms, 8 rows 16.9, 98 rows 18.8.) */
 static int64_t rows_of_block(const rules *r, const operand_facts *o, double tiles) {
     const double near = 8; /* times L2 */
+    if (o->rows_of_both > 0) {
+        const int64_t rows = (int64_t)(RULES_OF_L1 * (double)r->machine->l1 / o->rows_of_both) / 4 * 4;
+        return rows < FEWER_ROWS ? FEWER_ROWS : rows < 2 * MANY_ROWS ? rows : 2 * MANY_ROWS;
+    }
     if (tiles <= 1 || (o->few && o->bytes > near * (double)r->machine->l2)) return FEWER_ROWS;
     return tiles <= 2 || o->few ? SOME_ROWS : MANY_ROWS;
 }
@@ -202,36 +259,63 @@ static int64_t rows_of_block(const rules *r, const operand_facts *o, double tile
 /* (Zen 3, from memory: 1x4096x4096 with prefetches of the next block 10.6 ms, without 5.7; 16x4096x4096 18 ms, with prefetches of the next
  * columns 15.) */
 static rules_block_fetch block_fetch(const rules *r, const operand_facts *o, int64_t m) {
+    if (o->rows_of_both > 0) return RULES_FETCH_BLOCK;
     if (o->bytes <= r->machine->rates.kept * (double)r->machine->l3) return RULES_FETCH_NONE;
     if (!o->few) return RULES_FETCH_BLOCK;
     return m > 1 ? RULES_FETCH_COLUMNS : RULES_FETCH_NONE;
 }
 
+static const char *const access_names[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
+
+/* Chooses among reading in place and the ways that are possible. */
+static rules_operand_access choose_access(rules *r, const char *stage, rules_operand_access best, bool panels,
+                                          bool blocks) {
+    const bool possible[] = {true, panels, blocks};
+    const char *names[3];
+    rules_operand_access offered[3];
+    int count = 0, proposed = 0;
+    for (int i = RULES_OPERAND_IN_PLACE; i <= RULES_OPERAND_ROW_BLOCKS; i++) {
+        if (!possible[i]) continue;
+        if (i == (int)best) proposed = count;
+        names[count] = access_names[i];
+        offered[count++] = (rules_operand_access)i;
+    }
+    return count == 1 ? best : offered[tir_choose_word(r->schedule, stage, "read", count, names, proposed)];
+}
+
 rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
-    static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     if (!may_have_panels(r, s)) return RULES_OPERAND_IN_PLACE;
-    const rules_access *operand = vector_operand(r, s, t->v, access, count);
+    const rules_access *operand = vector_operand(r, t->v, access, count);
     operand_facts o;
     double sharing, outer;
     if (!operand || r->region->tensors.data[operand->tensor].constant || t->n <= t->nr ||
-        !describe(r, stage, operand, t->nr, &o) || is_near(r, &o))
+        !describe(r, stage, operand, t->nr, &o))
         return RULES_OPERAND_IN_PLACE;
+    o.rows_of_both = rows_of_both(r, stage, t, operand, access, count);
+    const bool near = is_near(r, &o);
+    if (near && !exceed_l2(r, &o)) return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
     if (!count_sharing(r, stage, operand, t, &sharing, &outer)) return RULES_OPERAND_IN_PLACE;
     const double tiles = (double)((t->m + t->mr - 1) / t->mr) * sharing;
     t->block = rows_of_block(r, &o, tiles);
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = block_fetch(r, &o, t->m);
-    const order_cycles c = cycles_of(r, &o, t, tiles);
-    const bool blocks = may_have_blocks(stage, &o, t, sharing);
+    if (o.rows_of_both > 0) {
+        const uint32_t beside = broadcast_operand(t->v, t->u, access, count)->tensor;
+        if (beside != operand->tensor) t->beside = r->region->tensors.data[beside].name;
+    }
+    order_cycles c = cycles_of(r, &o, t, tiles);
+    const bool copied = !near && may_copy_panels(r, s, t->v, operand, access, count),
+               blocks = (copied || exceed_l2(r, &o)) && may_have_blocks(stage, &o, t, sharing);
+    if (!copied) c.panels = HUGE_VAL;
     const rules_operand_access best = best_access(&c, blocks);
     /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
     if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS && !o.few)
-        tir_doubt(r->schedule, stage->name, "read", ways[RULES_OPERAND_IN_PLACE]);
-    return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
+        tir_doubt(r->schedule, stage->name, "read", access_names[RULES_OPERAND_IN_PLACE]);
+    return choose_access(r, stage->name, best, copied, blocks);
 }
 
 /* ---- operands that are widened */
@@ -264,9 +348,9 @@ const char *rules_widened_panels(rules *r, int s, const rules_operand_tile *t) {
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     double sharing, outer;
     if (t->u < 0 || t->n <= t->nr || !may_have_panels(r, s)) return NULL; /* a single panel has no loop */
-    const rules_access *operand = vector_operand(r, s, t->v, access, count);
-    if (!operand || !rules_widened_dtype(r, s, operand->tensor, NULL) ||
-        !count_sharing(r, stage, operand, t, &sharing, &outer))
+    const rules_access *operand = vector_operand(r, t->v, access, count);
+    if (!operand || !may_copy_panels(r, s, t->v, operand, access, count) ||
+        !rules_widened_dtype(r, s, operand->tensor, NULL) || !count_sharing(r, stage, operand, t, &sharing, &outer))
         return NULL;
     const bool pays = (double)((t->m + t->mr - 1) / t->mr) * sharing >= (double)WIDENED_TILES;
     return tir_choose_yes(r->schedule, stage->name, "widen_panels", pays)
@@ -320,17 +404,6 @@ static bool row_fits_cache(const rules *r, const tir_stage *stage, const rules_a
             lines *= extent;
     }
     return fits_l2(r, points, lines, row);
-}
-
-/* The only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
-static const rules_access *broadcast_operand(int v, int u, const rules_access *access, int count) {
-    const rules_access *found = NULL;
-    for (int i = 0; i < count; i++) {
-        if (access[i].stride[v] != 0 || access[i].stride[u] <= 0) continue;
-        if (found || access[i].stride[u] == RULES_IRREGULAR) return NULL;
-        found = &access[i];
-    }
-    return found;
 }
 
 bool rules_rows_are_scattered(rules *r, int s, int v, int u) {
@@ -520,6 +593,8 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
         (rules_block_fetch)tir_choose_word(r->schedule, name, "fetch", 3, fetched, (int)t->fetch);
     if (fetch == RULES_FETCH_BLOCK)
         tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
+    if (fetch == RULES_FETCH_BLOCK && t->beside)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->beside, b->part, name);
     if (fetch == RULES_FETCH_COLUMNS)
         tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.v_o+1 L1", t->operand, b->part, name);
 }

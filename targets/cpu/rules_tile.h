@@ -132,6 +132,13 @@ double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t
 /* Number of different rows that windows at `height` neighbouring points read. */
 double rules_window_rows(const rules_tile_problem *p, double height);
 
+/* Which sums of a contraction stay in cache while one block of its reduction after the other is added to them. */
+typedef enum rules_cut_kind {
+    RULES_CUT_PANEL, /* of all rows of a panel */
+    RULES_CUT_TILE,  /* of one tile: the other axes of the result read a block of both operands again */
+    RULES_CUT_ROW    /* of a row of tiles: they share lines of the broadcast operand, an image */
+} rules_cut_kind;
+
 /* A contraction cut along its reduction (rules_cache_blocks.c), as names of stages: rewrites renumber stages. */
 struct rules_cut {
     /* the sum over blocks; the sum of a block */
@@ -139,8 +146,9 @@ struct rules_cut {
     /* the vector operand */
     const char *panels;
     rules_tile_shape tile;
-    /* the loops over blocks are inside of those over tiles of rows: the other axes of the result read a block of both operands again */
-    bool by_tile;
+    rules_cut_kind kind;
+    /* RULES_CUT_ROW: rows of the image's channels are apart, not in blocks of channels */
+    bool in_pieces;
 };
 
 enum { RULES_CLOSE = 4 }; /* largest stride, in elements, that a few loads and shuffles still gather */
@@ -213,6 +221,10 @@ void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop
 /* How to split n columns into tasks of `width`: a mask for the last one is on the loads of all tasks, since tasks are alike, which is cheap only if
  * the processor has masked loads (Zen 3: 1x50257x768 35 ms with masks, 15 with loops of their own for the last columns). */
 const char *rules_tail_of_tasks(const rules *r, int64_t n, int64_t width);
+/* Of a contraction: should the loop over its panels be inside of the loops over rows of tiles? v, u: the tile's axes of the owner. A byte of the
+ * broadcast operand from beyond L2 costs as much as `pieces` of panels. */
+bool rules_panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
+                         int64_t panels, double pieces);
 /* Points of the stage's space axes except v. */
 double rules_rows_but(const rules *r, const tir_stage *stage, int v);
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
@@ -223,7 +235,7 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
 /* If the maps around the contraction load and store only tensors that are contiguous along u, across the lanes of its tile, and several of
  * them: how many. 0: they run in vectors along v. */
 int rules_crossings(rules *r, int contraction, const rules_tile_shape *t);
-/* If there are any, makes the maps read a transposed copy of the sums. */
+/* Makes the maps read a transposed copy of the sums. */
 void rules_prepare_transposed(rules *r, int contraction, const rules_tile_shape *t);
 /* The stage that is the transposed copy in the owner's tile; -1: none. The stages after it run in vectors along u. */
 int rules_transposed_copy(const rules *r, int owner);

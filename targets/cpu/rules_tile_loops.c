@@ -73,11 +73,11 @@ static bool is_outside_panels(rules *r, int main, const rules_tile_shape *t, int
     return outside;
 }
 
-/* Of a contraction: should the loop over panels be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once,
+/* Inside, the broadcast operand is streamed from beyond L2 once,
  * and the panels once per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it
  * exceeds L2. */
-static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
-                          int64_t panels) {
+bool rules_panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
+                         int64_t panels, double pieces) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
     double along = 0, broadcast = 0, rows = 1, l2 = (double)r->machine->l2;
@@ -92,7 +92,7 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
         if (a != v && a != u && !is_outside_panels(r, main, t, v, a))
             rows *= (double)rules_known_extent(r, &owner->axis[a]);
     double inside = broadcast + (along > r->machine->rates.kept * l2 ? along * rows : along);
-    double outside = along + (broadcast > l2 ? broadcast * (double)panels : broadcast);
+    double outside = along + (broadcast > l2 ? broadcast * pieces * (double)panels : broadcast);
     return rows > 1 && inside < outside;
 }
 
@@ -318,7 +318,7 @@ static walk choose_walk(const tile_loops *l) {
     const bool streamed = ordered && !t->separate && contraction && streams_results(r, owner, main, t, v);
     if (ordered && is_rows_first(l, streamed))
         best = WALK_ROWS_FIRST;
-    else if (contraction && panels_inside(r, l->owner, main, t, v, u, (l->n + t->nr - 1) / t->nr))
+    else if (contraction && rules_panels_inside(r, l->owner, main, t, v, u, (l->n + t->nr - 1) / t->nr, 1))
         best = WALK_PANELS_INSIDE;
     if (!contraction) return best;
     const char *name = r->region->stages.data[main].name;

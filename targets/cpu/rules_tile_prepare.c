@@ -162,8 +162,9 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
     pack_operands(r, name, t);
     if (kind == RULES_OPERAND_IN_PLACE && !t->unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
     rules_widen_rows(r, rules_stage_named(r, name), &operand_tile, t->unit);
+    const bool crossed = rules_crossings(r, rules_stage_named(r, name), t) > 0;
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, t);
-    rules_prepare_transposed(r, rules_stage_named(r, name), t);
+    if (crossed) rules_prepare_transposed(r, rules_stage_named(r, name), t);
 }
 
 /* Is neither form clearly faster, of a result with few columns? The models of the two forms were not made for comparisons: they do not

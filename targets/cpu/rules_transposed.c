@@ -63,7 +63,6 @@ int rules_transposed_copy(const rules *r, int owner) {
 }
 
 void rules_prepare_transposed(rules *r, int s, const rules_tile_shape *t) {
-    if (!rules_crossings(r, s, t)) return;
     if (rules_transposed_copy(r, r->group[s].root) >= 0)
         return; /* rewrites renumbered the stages, and this one comes again */
     const char *name = r->region->stages.data[s].name, *copy = rules_fresh_name(r, name, "_t");
