@@ -48,23 +48,19 @@ static bool is_decided(const tir_choices *choices, const tir_pin *doubt) {
     return false;
 }
 
-/* Decides the doubt that gains most, then those that are left beside it, until none gains. */
+/* Decides the doubts in the order in which the rules made them: what is decided first, as the form of a contraction, is what later ones are about. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
     double least = price(rules, arena, canonical, choices, NULL, options);
-    const tir_pin *best;
-    do {
-        double limit = GAIN * least;
-        best = NULL;
-        for (uint32_t i = 0; i < choices->doubts.count; i++) {
-            const tir_pin *doubt = &choices->doubts.data[i];
-            if (is_decided(choices, doubt)) continue;
-            const double cycles = price(rules, arena, canonical, choices, doubt, options);
-            if (cycles < limit) limit = least = cycles, best = doubt;
-        }
-        if (best) lib_vec_push(arena, &choices->decided, *best);
-    } while (best);
+    for (uint32_t i = 0; i < choices->doubts.count; i++) {
+        const tir_pin *doubt = &choices->doubts.data[i];
+        if (is_decided(choices, doubt)) continue;
+        const double cycles = price(rules, arena, canonical, choices, doubt, options);
+        if (cycles >= GAIN * least) continue;
+        least = cycles;
+        lib_vec_push(arena, &choices->decided, *doubt);
+    }
 }
 
 /* ---- schedules and kernels */

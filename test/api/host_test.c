@@ -355,7 +355,7 @@ static void test_out_of_memory(void **state) {
         if (!probe) continue;
         dlc_context_destroy(probe);
         int64_t n = 0;
-        for (;; n += test_is_short() ? 3 : 1) {
+        for (;; n += test_is_shortest() ? 8 : test_is_short() ? 3 : 1) {
             dlc_status status = whole_life(all_targets[t], &allocator, &count, n);
             if (count.blocks || count.bytes)
                 fail_msg("%s: allocation %d refused: %d blocks leaked", all_targets[t], (int)n, (int)count.blocks);

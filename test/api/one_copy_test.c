@@ -473,7 +473,7 @@ static int refuse_each(source from, bool later) {
     if (!context) return 0;
     assert_int_equal(live(context, from, &r), DLC_OK);
     const int64_t bytes = atomic_load(&r.all.bytes);
-    for (int64_t site = 0; site <= r.made; site++) {
+    for (int64_t site = 0; site <= r.made; site += test_is_shortest() ? 4 : 1) {
         atomic_store(&r.calls, 0);
         atomic_store(&r.site, site);
         dlc_status status = live(context, from, &r);

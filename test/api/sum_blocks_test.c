@@ -5,7 +5,7 @@
 #include "random.h"
 #include "test/share.h"
 
-enum { MOST_X = 1 << 17, MOST_Y = 1 << 17 };
+enum { MOST_X = 1 << 17, MOST_Y = 1 << 17, WIDEST = 11 /* of a window */ };
 
 typedef struct operands {
     float x[MOST_X], w[MOST_X], bias[64], residual[MOST_Y], y[MOST_Y];
@@ -122,12 +122,12 @@ static image draw_image(uint64_t *state) {
                .ci = between(state, 2, 48),
                .co = between(state, 3, 40),
                .h = between(state, 7, 24),
-               .w = between(state, 7, 40),
                .kh = between(state, 1, 3),
-               .kw = between(state, 1, 5),
+               .kw = between(state, 1, between(state, 0, 2) ? 5 : WIDEST),
                .stride = between(state, 1, 2),
                .low = between(state, 0, 2),
                .dilation = between(state, 0, 3) ? 1 : 2};
+    c.w = between(state, 2 * c.kw, 40);
     if (between(state, 0, 2)) c.ci = (c.ci + 7) / 8 * 8;
     c.to_h = (c.h + 2 * c.low - (c.kh - 1) * c.dilation - 1) / c.stride + 1;
     c.to_w = (c.w + 2 * c.low - (c.kw - 1) * c.dilation - 1) / c.stride + 1;
