@@ -40,26 +40,28 @@ static double price(const jit_rules *rules, lib_arena *arena, const tir_region *
     return cycles;
 }
 
-static bool is_decided(const tir_choices *choices, const tir_pin *doubt) {
-    for (uint32_t i = 0; i < choices->decided.count; i++) {
-        const tir_pin *pin = &choices->decided.data[i];
-        if (strcmp(pin->stage, doubt->stage) == 0 && strcmp(pin->what, doubt->what) == 0) return true;
-    }
-    return false;
+static bool is_of_choice(const tir_pin *doubt, const tir_pin *other) {
+    return strcmp(doubt->stage, other->stage) == 0 && strcmp(doubt->what, other->what) == 0;
 }
 
-/* Decides the doubts in the order in which the rules made them: what is decided first, as the form of a contraction, is what later ones are about. */
+/* Decides the choices that are doubted in the order in which the rules made them, each for the candidate that costs least: what is decided first,
+ * as the form of a contraction, is what later choices are about. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
+    const tir_pin *const doubts = choices->doubts.data;
     double least = price(rules, arena, canonical, choices, NULL, options);
     for (uint32_t i = 0; i < choices->doubts.count; i++) {
-        const tir_pin *doubt = &choices->doubts.data[i];
-        if (is_decided(choices, doubt)) continue;
-        const double cycles = price(rules, arena, canonical, choices, doubt, options);
-        if (cycles >= GAIN * least) continue;
-        least = cycles;
-        lib_vec_push(arena, &choices->decided, *doubt);
+        const tir_pin *best = NULL;
+        double limit = GAIN * least;
+        uint32_t first = 0;
+        while (!is_of_choice(&doubts[first], &doubts[i])) first++;
+        for (uint32_t j = i; j < choices->doubts.count && first == i; j++) {
+            if (!is_of_choice(&doubts[i], &doubts[j])) continue;
+            const double cycles = price(rules, arena, canonical, choices, &doubts[j], options);
+            if (cycles < limit) limit = least = cycles, best = &doubts[j];
+        }
+        if (best) lib_vec_push(arena, &choices->decided, *best);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Contractions whose vector operand is streamed from beyond L2. Without prefetches, the first row of tiles would stall on all loads of a
+/* Blocks of a contraction's reduction, and prefetches. Of a vector operand from beyond L2: without prefetches, the first row of tiles would stall on all loads of a
  * panel, the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads evenly.
  * If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps before
  * the next block, adding to sums that stay in L2; so it is, tile by tile, if a tile's operands exceed L2, which the taps of a gradient of weights
@@ -375,28 +375,16 @@ static bool may_cut(const rules *r, int s, const rules_tile_shape *t) {
            first_reduction(r, stage) >= 0 && stands_alone(r, s);
 }
 
-/* The only operand that is broadcast and depends on the tile's rows; NULL: there is none. */
-static const rules_access *operand_of_rows(const rules_tile_shape *t, const rules_access *access, int count) {
-    const rules_access *rows = NULL;
-    for (int i = 0; i < count; i++) {
-        if (rules_depends(&access[i], t->v) || !rules_depends(&access[i], t->u)) continue;
-        if (rows) return NULL;
-        rows = &access[i];
-    }
-    return rows;
-}
-
 /* Bytes of the lines of an image that windows at all points along u read; 0: there is no window, or they are not known. */
 static double row_bytes(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *image,
                         int step) {
     const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[image->tensor].dtype), line = r->machine->line;
     const int64_t block = block_length(r, image, &stage->axis[step]);
-    if (image->stride[t->u] == RULES_IRREGULAR) return 0;
-    int64_t pieces = 1, length = (rules_extent(r, &stage->axis[t->u]) - 1) * llabs(image->stride[t->u]) * size;
+    int64_t pieces = 1, length = (rules_extent(r, &stage->axis[t->u]) - 1) * image->stride[t->u] * size;
     bool window = false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         const int64_t extent = rules_extent(r, &stage->axis[a]), stride = image->stride[a];
-        window = window || (a != step && extent > 1);
+        window = window || (a != step && extent > 1 && tir_shares_dimension(r->region, stage, image, t->u, a));
         if (a == step && block > 0)
             pieces *= extent / block;
         else if (stride == RULES_IRREGULAR)
@@ -409,25 +397,36 @@ static double row_bytes(const rules *r, const tir_stage *stage, const rules_tile
     return window ? (double)pieces * (double)((length / line + 1) * line) : 0;
 }
 
+/* Are so many blocks whole, and each whole blocks of the image's layout (`layout`, 0: none) or a whole part of one? */
+static bool divides(int64_t blocks, int64_t extent, int64_t layout) {
+    const int64_t block = extent / blocks;
+    return extent % blocks == 0 && (layout == 0 || block % layout == 0 || layout % block == 0);
+}
+
 /* Blocks of the reduction in which the tiles of a row run, one block after the other: so many that L1 holds what they read in a block, of a row of
- * an image and of a panel; 0: these fit anyway (in L2, if the image is in blocks of channels: its lines then are in sequence), or there is one tile. Without blocks each tile reads its own columns of all channels' rows, lines
- * in no sequence, from L2 (Zen 3: 3x3, 512 to 256 channels @64 0.60 of the time, 64 to 64 @56 0.88, 96 to 72 @45 0.83). */
+ * an image and of a panel. 0: these fit anyway (in L2, if the image is in blocks of channels, whose lines are in sequence), blocks would have too
+ * few terms, or panels are too few to be the tasks. Without blocks each tile reads its own columns of all channels' rows, lines in no
+ * sequence, from L2 (Zen 3: 3x3, 512 to 256 channels @64 0.60 of the time, 64 to 64 @56 0.85, 96 to 72 @45 0.83). */
 static int64_t blocks_of_row(rules *r, int s, const rules_tile_shape *t, const rules_access *image, double panel) {
-    const double LEAST = 64; /* terms of a block: it loads and stores its sums */
+    const double LEAST = 64,
+                 TASKS = 16; /* terms of a block: it loads and stores its sums; tasks, whatever the number of threads */
     const tir_stage *stage = &r->region->stages.data[s];
     const int axis = first_reduction(r, stage);
-    const int64_t extent = rules_extent(r, &stage->axis[axis]), rows = rules_extent(r, &stage->axis[t->u]);
+    const int64_t extent = rules_extent(r, &stage->axis[axis]), rows = rules_extent(r, &stage->axis[t->u]),
+                  layout = block_length(r, image, &stage->axis[axis]);
     const double terms = (double)tir_points(r->region, stage, stage->space, stage->space + stage->reduce);
     const double bytes = row_bytes(r, stage, t, image, axis), all = bytes + panel, l1 = (double)r->machine->l1;
     const double sums =
         (double)(rows * t->nr) * (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    if (bytes == 0 || rows <= t->mr || sums > (double)r->machine->l2 / 8) return 0;
-    const double held =
-        block_length(r, image, &stage->axis[axis]) ? r->machine->rates.kept * (double)r->machine->l2 : l1;
-    int64_t blocks = all > held ? count_blocks(extent, all, RULES_OF_L1 * l1) : 0;
-    while (blocks > 1 && ((double)blocks * LEAST > terms || extent % blocks)) blocks--;
-    if (r->machine->rates.line_miss == 0) blocks = 0; /* of other processors not measured */
-    blocks = tir_choose_number(r->schedule, stage->name, "row_blocks", (tir_numbers){0, extent, 1}, blocks);
+    const double panels = ceil((double)rules_extent(r, &stage->axis[t->v]) / (double)t->nr);
+    const double tasks = panels * rules_rows_but(r, stage, t->v) / (double)rows;
+    if (bytes == 0 || rows <= t->mr || sums > (double)r->machine->l2 / 8 || tasks < TASKS) return 0;
+    const double held = layout ? r->machine->rates.kept * (double)r->machine->l2 : l1;
+    int64_t blocks = all > held ? count_blocks(extent, all, RULES_OF_L1 * l1) : 1;
+    while (blocks > 1 && ((double)blocks * LEAST > terms || !divides(blocks, extent, layout))) blocks--;
+    if (r->machine->rates.line_miss == 0 || all > (double)blocks * l1)
+        blocks = 1; /* of other processors not measured */
+    blocks = tir_choose_number(r->schedule, stage->name, "row_blocks", (tir_numbers){1, extent, 1}, blocks);
     return blocks < 2 ? 0 : blocks;
 }
 
@@ -451,7 +450,7 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t, rules_c
     bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > r->machine->rates.kept * l2 &&
                rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
     if (cut && columns >= FEWEST_PANELS * t->nr) return count_blocks(steps, panel, l2 / 16);
-    const rules_access *image = operand_of_rows(t, access, count);
+    const rules_access *image = rules_broadcast_operand(t->v, t->u, access, count);
     *kind = RULES_CUT_ROW;
     return image ? blocks_of_row(r, s, t, image, panel) : 0;
 }
@@ -468,7 +467,8 @@ void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     b->panels = r->region->tensors.data[access[panels_of(r, s, t, access, count)].tensor].name;
     if (kind == RULES_CUT_ROW)
-        b->in_pieces = !block_length(r, operand_of_rows(t, access, count), &stage->axis[first_reduction(r, stage)]);
+        b->in_pieces = !block_length(r, rules_broadcast_operand(t->v, t->u, access, count),
+                                     &stage->axis[first_reduction(r, stage)]);
     rules_set_role(r, b->sums, RULES_CUT_SUMS);
     rules_set_role(r, b->part, RULES_CUT);
     lib_vec_push(r->arena, &r->cuts, b);

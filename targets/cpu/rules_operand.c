@@ -28,6 +28,7 @@ enum {
     WIDENED_TILES = 4 /* tiles that use an element, from which on a widened copy pays */
 };
 
+enum { SUM_BYTES = 4 };
 #define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
@@ -121,8 +122,7 @@ static bool may_copy_panels(rules *r, int s, int v, const rules_access *operand,
            !tir_is_read_by_others(r->region, s, operand->tensor);
 }
 
-/* The only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
-static const rules_access *broadcast_operand(int v, int u, const rules_access *access, int count) {
+const rules_access *rules_broadcast_operand(int v, int u, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
         if (access[i].stride[v] != 0 || access[i].stride[u] <= 0) continue;
@@ -139,7 +139,7 @@ static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, doub
     columns = (n + tasks - 1) / tasks;
     if (columns < RULES_LEAST_COLUMNS) columns = RULES_LEAST_COLUMNS;
     columns = (columns + nr - 1) / nr * nr;
-    int64_t most = r->machine->l2 / 4 / (m * 4) / nr * nr;
+    int64_t most = r->machine->l2 / 4 / (m * SUM_BYTES) / nr * nr;
     if (columns > most) columns = most;
     return columns < RULES_LEAST_COLUMNS && columns < n ? 0 : columns;
 }
@@ -151,28 +151,31 @@ static bool misses_l1(const rules *r, const operand_facts *o) {
     return o->few && unaligned && o->points * o->lines_per_load * (double)r->machine->line > (double)r->machine->l1 / 2;
 }
 
-static double rows_of_both(const rules *r, const tir_stage *stage, const rules_operand_tile *t,
-                           const rules_access *operand, const rules_access *access, int count) {
-    const rules_access *rows = t->u < 0 || stage->reduce != 1 ? NULL : broadcast_operand(t->v, t->u, access, count);
-    if (!rows || rows->stride[t->u] != 1) return 0;
+/* Sets o->rows_of_both if each step of the sum reads another row of both operands, all of which exceed L2 together, and L2 holds the sums of all
+ * results: a task then has all columns, for any number of threads. */
+static void find_rows_of_both(const rules *r, const tir_stage *stage, const rules_operand_tile *t,
+                              const rules_access *operand, const rules_access *access, int count, operand_facts *o) {
+    const rules_access *rows =
+        t->u < 0 || stage->reduce != 1 ? NULL : rules_broadcast_operand(t->v, t->u, access, count);
+    if (!rows || rows->stride[t->u] != 1) return;
     const tir_tensor *beside = &r->region->tensors.data[rows->tensor],
                      *panels = &r->region->tensors.data[operand->tensor];
     const int64_t step = rows->stride[stage->space], panel_step = operand->stride[stage->space];
-    if (beside->constant || !is_in_memory(r, beside) || !is_in_memory(r, panels)) return 0;
-    if (step == RULES_IRREGULAR || step < t->m || panel_step < t->n) return 0;
-    return (double)t->m * (double)lib_dtype_size(beside->dtype) + (double)t->n * (double)lib_dtype_size(panels->dtype);
+    if (beside->constant || !is_in_memory(r, beside) || !is_in_memory(r, panels)) return;
+    if (step == RULES_IRREGULAR || step < t->m || panel_step < t->n) return;
+    const double row = (double)t->n * (double)lib_dtype_size(panels->dtype),
+                 both = beside == panels ? row : row + (double)t->m * (double)lib_dtype_size(beside->dtype);
+    const double sums = (double)(t->m * rules_round_up(t->n, t->nr)) * SUM_BYTES;
+    if (sums > (double)r->machine->l2 / 4 || o->points * both <= r->machine->rates.kept * (double)r->machine->l2)
+        return;
+    o->rows_of_both = both;
 }
 
-/* Do the rows of both operands exceed L2, from which each tile would read them again? */
-static bool exceed_l2(const rules *r, const operand_facts *o) {
-    return o->points * o->rows_of_both > r->machine->rates.kept * (double)r->machine->l2;
-}
-
-/* Cycles for which a step of a tile waits for `lines` cache lines of rows of both operands, if these come from beyond L2. Arithmetic hides
- * them where the hardware prefetches many streams. */
+/* Cycles of a step in which a tile waits for `lines` cache lines of the rows of both operands, from beyond L2. Arithmetic hides them where the
+ * hardware prefetches many streams. */
 static double wait_for_rows(const rules *r, const operand_facts *o, double lines, double step) {
     const tir_rates *rates = &r->machine->rates;
-    if (!exceed_l2(r, o)) return 0;
+    if (o->rows_of_both == 0) return 0;
     const int level =
         o->points * o->rows_of_both > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
     const double cycles = lines * (double)r->machine->line / rates->distant[level];
@@ -233,7 +236,6 @@ static bool may_have_panels(rules *r, int s) {
 /* Can the tiles go through blocks of rows? Then a single row of tiles reads the operand, which has several blocks. */
 static bool may_have_blocks(const tir_stage *stage, const operand_facts *o, const rules_operand_tile *t,
                             double sharing) {
-    if (o->rows_of_both > 0 && t->n > t->columns) return false; /* each task would read all rows of the other operand */
     return sharing <= 1 && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
            o->points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
 }
@@ -294,22 +296,20 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     if (!operand || r->region->tensors.data[operand->tensor].constant || t->n <= t->nr ||
         !describe(r, stage, operand, t->nr, &o))
         return RULES_OPERAND_IN_PLACE;
-    o.rows_of_both = rows_of_both(r, stage, t, operand, access, count);
-    const bool near = is_near(r, &o);
-    if (near && !exceed_l2(r, &o)) return RULES_OPERAND_IN_PLACE;
+    find_rows_of_both(r, stage, t, operand, access, count, &o);
+    const bool near = is_near(r, &o), both = o.rows_of_both > 0;
+    if (near && !both) return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
     if (!count_sharing(r, stage, operand, t, &sharing, &outer)) return RULES_OPERAND_IN_PLACE;
     const double tiles = (double)((t->m + t->mr - 1) / t->mr) * sharing;
     t->block = rows_of_block(r, &o, tiles);
-    t->columns = columns_of(r, t->n, t->m, t->nr, outer);
+    t->columns = both ? rules_round_up(t->n, t->nr) : columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = block_fetch(r, &o, t->m);
-    if (o.rows_of_both > 0) {
-        const uint32_t beside = broadcast_operand(t->v, t->u, access, count)->tensor;
-        if (beside != operand->tensor) t->beside = r->region->tensors.data[beside].name;
-    }
+    const rules_access *rows = both ? rules_broadcast_operand(t->v, t->u, access, count) : operand;
+    if (rows->tensor != operand->tensor) t->beside = r->region->tensors.data[rows->tensor].name;
     order_cycles c = cycles_of(r, &o, t, tiles);
     const bool copied = !near && may_copy_panels(r, s, t->v, operand, access, count),
-               blocks = (copied || exceed_l2(r, &o)) && may_have_blocks(stage, &o, t, sharing);
+               blocks = (copied || both) && may_have_blocks(stage, &o, t, sharing);
     if (!copied) c.panels = HUGE_VAL;
     const rules_operand_access best = best_access(&c, blocks);
     /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
@@ -409,7 +409,7 @@ static bool row_fits_cache(const rules *r, const tir_stage *stage, const rules_a
 bool rules_rows_are_scattered(rules *r, int s, int v, int u) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), dim;
-    const rules_access *rows = broadcast_operand(v, u, access, count);
+    const rules_access *rows = rules_broadcast_operand(v, u, access, count);
     return rows && rows->stride[u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
 }
 
@@ -430,7 +430,7 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     if (!rules_is_contraction(r, s) || t->u < 0) return;
     const double uses = products_of(r, stage);
     if (uses < 0) return;
-    const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
+    const rules_access *rows = rules_broadcast_operand(t->v, t->u, access, count);
     const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
     if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = r->machine->line / size;
@@ -473,7 +473,7 @@ static bool find_converted_rows(rules *r, int s, const rules_operand_tile *t, co
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     if (!rules_is_contraction(r, s) || t->u < 0) return false;
-    const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
+    const rules_access *rows = rules_broadcast_operand(t->v, t->u, access, count);
     if (!rows || !(c->dtype = rules_widened_dtype(r, s, rows->tensor, unit))) return false;
     c->tensor = &r->region->tensors.data[rows->tensor];
     c->copied = c->tensor->stage < 0 && !c->tensor->output && !is_multiplied_by_others(r, s, rows->tensor);

@@ -559,9 +559,9 @@ static void find_unrolled_steps(trial *a) {
     for (int k = stage->space; k < stage->space + stage->reduce && t->u >= 0; k++) {
         if (!rules_meets(a->r, stage, k, stage->axis[t->u].var)) continue;
         const bool rolled = !rules_unrolls_step(a->r, stage, k, t);
+        p->inner_steps = p->inner_steps && !rolled;
         if (rolled && (rules_known_extent(a->r, &stage->axis[k]) <= WIDEST || a->r->machine->rates.line_miss > 0))
             continue;
-        p->inner_steps = p->inner_steps && !rolled;
         p->unrolled_points *= rules_known_extent(a->r, &stage->axis[k]);
         p->unrolled_span *= rules_window_span(a->r, stage, k, a->access, a->count, t);
     }

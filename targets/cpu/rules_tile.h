@@ -244,6 +244,9 @@ int rules_transposed_copy(const rules *r, int owner);
 void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop,
                              int v_label, int u_label);
 
+/* rules_operand.c: the only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
+const rules_access *rules_broadcast_operand(int v, int u, const rules_access *access, int count);
+
 /* rules_cache_blocks.c: columns of the vector operand from beyond L2, in the loop `vo` over tiles of columns; panels_first: that is outside
  * of the loop over tiles of rows */
 void rules_fetch_columns(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo,

@@ -50,8 +50,8 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
     enum { FEW_REGISTERS = 16, FEW_STEPS = 3 };
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);
-    if (points > FEW_STEPS && !p->separate && r->machine->vector_registers <= FEW_REGISTERS)
-        return held + 1 + (pairs ? 1 : 0);
+    const bool plain = r->machine->fma && p->instructions == 1 && !p->prepared && !p->prepared_rows && !p->separate;
+    if (points > FEW_STEPS && plain && r->machine->vector_registers <= FEW_REGISTERS) return held + 1 + (pairs ? 1 : 0);
     if (points > 1) return held + points + (pairs ? 1 : 0);
     if (p->instructions > 1) return held + 2; /* a broadcast, and a product */
     /* without fma, products are held until they are added, and the next broadcast is loaded beside them */

@@ -1,11 +1,12 @@
 /* Sums that run through blocks of their steps, which L1 holds: x^T dy, written as a contraction, as a product of a transposition and of x itself,
  * and convolutions of images, with a bias, a residual and relu behind them or without. Random sizes, as on a processor that prefetches few streams
- * (Zen 3; where it has AVX2, DLC_CPU gives its rates), with small caches. Against sums in double precision. */
+ * (Zen 3; where it has AVX2, DLC_CPU gives its rates), with small caches. Against sums in double precision; the same bits with four threads. Some
+ * schedules must have such blocks. */
 #include "api/support.h"
 #include "random.h"
 #include "test/share.h"
 
-enum { MOST_X = 1 << 17, MOST_Y = 1 << 17, WIDEST = 11 /* of a window */ };
+enum { MOST_X = 1 << 17, MOST_Y = 1 << 17, WIDEST = 11 /* of a window */, WIDEST_ROW = 200 };
 
 typedef struct operands {
     float x[MOST_X], w[MOST_X], bias[64], residual[MOST_Y], y[MOST_Y];
@@ -19,15 +20,57 @@ static void fill_random(float *x, int64_t count, uint64_t *state) {
     for (int64_t i = 0; i < count; i++) x[i] = (float)between(state, -1000, 1000) / 1000;
 }
 
-static dlc_context *open_small(void) {
-    setenv("DLC_CPU_CACHES", "4,64,512", 1);
+/* Does some schedule of a test have blocks? */
+typedef struct contexts {
+    dlc_context *one, *four;
+    bool blocks;
+} contexts;
+
+static contexts open_small(void) {
+    setenv("DLC_CPU_CACHES", "16,64,512", 1);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         setenv("DLC_CPU", "znver3", 1);
         setenv("DLC_CPU_FEATURES", "avx2", 1);
     }
 #endif
-    return open_context(NULL, NULL);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.threads = 1;
+    dlc_context *one = open_context(NULL, &options);
+    options.threads = 4;
+    return (contexts){.one = one, .four = open_context(NULL, &options)};
+}
+
+/* Closes them. Where the rates of Zen 3 hold, some schedule must have had blocks. */
+static void close_small(const contexts *c) {
+    const char *cpu = getenv("DLC_CPU");
+    dlc_context_destroy(c->one);
+    dlc_context_destroy(c->four);
+    assert_true(c->blocks || !cpu || strcmp(cpu, "znver3") != 0 || !open_context("cpu", NULL));
+}
+
+/* Runs the program of graph `make(problem)` with one thread and with four, whose bits must be equal. `loops`: how a schedule's line ends that cuts a sum
+ * into blocks. */
+static void run_both(contexts *c, dlc_graph *(*make)(dlc_context *context, const void *problem, const operands *o),
+                     const void *problem, operands *o, const DLTensor *const *given, int count, tensor *out,
+                     size_t elements, const char *loops) {
+    static float again[MOST_Y];
+    const int64_t *shapes[3];
+    int ranks[3];
+    char *text;
+    dlc_output_slot slot = {.tensor = &out->dl};
+    for (int i = 0; i < count; i++) shapes[i] = given[i]->shape, ranks[i] = given[i]->ndim;
+    for (int threads = 0; threads < 2; threads++) {
+        dlc_context *context = threads ? c->four : c->one;
+        dlc_program *program = compile(context, make(context, problem, o));
+        OK(context, dlc_run(program, NULL, given, count, &slot, 1));
+        OK(context, dlc_program_dump(program, "schedule", shapes, ranks, count, &text));
+        c->blocks = c->blocks || strstr(text, loops);
+        dlc_text_free(context, text);
+        dlc_program_destroy(program);
+        if (!threads) memcpy(again, o->y, elements * sizeof *again);
+    }
+    if (memcmp(again, o->y, elements * sizeof *again) != 0) failed("four threads give other bits than one");
 }
 
 static uint64_t first_seed(void) {
@@ -50,6 +93,8 @@ typedef struct product {
 
 static product draw_product(uint64_t *state) {
     product p = {.k = between(state, 100, 1500), .m = between(state, 1, 64), .n = between(state, 1, 80)};
+    if (between(state, 0, 2) == 0)
+        p.k = between(state, 100, 600), p.m = between(state, 1, 16), p.n = between(state, 81, WIDEST_ROW);
     p.turned = between(state, 0, 1), p.same = between(state, 0, 4) == 0, p.swapped = between(state, 0, 1);
     if (p.same) p.n = p.m;
     return p;
@@ -77,20 +122,24 @@ static void expect_product(const operands *o, const product *p) {
         }
 }
 
-static void check_product(dlc_context *context, const product *p, operands *o) {
+static dlc_graph *graph_of_product(dlc_context *context, const void *problem, const operands *o) {
+    const product *p = problem;
     dlc_graph *graph;
+    (void)o;
     OK(context, dlc_graph_create(context, &graph));
     const dlc_value x = dlc_input(graph, "x", DLC_F32, 2, DIMS(SIZE(p->k), SIZE(p->m)));
     const dlc_value y = p->same ? x : dlc_input(graph, "y", DLC_F32, 2, DIMS(SIZE(p->k), SIZE(p->n)));
     OK(context, dlc_output(graph, "z", p->swapped ? product_of(p, y, x) : product_of(p, x, y)));
-    dlc_program *program = compile(context, graph);
+    return graph;
+}
+
+static void check_product(contexts *c, const product *p, operands *o) {
     tensor in[2], out;
     (void)F32(&in[0], o->x, p->k, p->m);
     (void)F32(&in[1], o->w, p->k, p->n);
     (void)F32(&out, o->y, p->swapped ? p->n : p->m, p->swapped ? p->m : p->n);
-    dlc_output_slot slot = {.tensor = &out.dl};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in[0].dl, &in[1].dl}, p->same ? 1 : 2, &slot, 1));
-    dlc_program_destroy(program);
+    run_both(c, graph_of_product, p, o, (const DLTensor *[]){&in[0].dl, &in[1].dl}, p->same ? 1 : 2, &out,
+             (size_t)(p->m * p->n), " block row\n");
     expect_product(o, p);
 }
 
@@ -98,14 +147,14 @@ static void test_products(void **state) {
     (void)state;
     static operands o;
     uint64_t random = first_seed();
-    dlc_context *context = open_small();
+    contexts c = open_small();
     for (int i = 0; i < (test_is_short() ? 12 : 100); i++) {
         const product p = draw_product(&random);
         fill_random(o.x, p.k * p.m, &random);
         fill_random(o.w, p.k * p.n, &random);
-        check_product(context, &p, &o);
+        check_product(&c, &p, &o);
     }
-    dlc_context_destroy(context);
+    close_small(&c);
 }
 
 /* ---- convolutions */
@@ -162,7 +211,8 @@ static void expect_image(const operands *o, const image *c) {
     }
 }
 
-static void check_image(dlc_context *context, const image *c, operands *o) {
+static dlc_graph *graph_of_image(dlc_context *context, const void *problem, const operands *o) {
+    const image *c = problem;
     dlc_graph *graph;
     OK(context, dlc_graph_create(context, &graph));
     dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
@@ -178,16 +228,18 @@ static void check_image(dlc_context *context, const image *c, operands *o) {
     if (c->bias) y = dlc_add(y, dlc_constant(graph, DLC_F32, 3, SHAPE(c->co, 1, 1), o->bias));
     if (c->residual) y = dlc_add(y, r);
     OK(context, dlc_output(graph, "y", c->relu ? dlc_relu(y) : y));
-    dlc_program *program = compile(context, graph);
+    return graph;
+}
+
+static void check_image(contexts *both, const image *c, operands *o) {
     tensor in[3], out;
     (void)F32(&in[0], o->x, c->n, c->ci, c->h, c->w);
     (void)F32(&in[1], o->w, c->co, c->ci, c->kh, c->kw);
     (void)F32(&in[2], o->residual, c->n, c->co, c->to_h, c->to_w);
     (void)F32(&out, o->y, c->n, c->co, c->to_h, c->to_w);
     const DLTensor *given[] = {&in[0].dl, c->constant ? &in[2].dl : &in[1].dl, &in[2].dl};
-    dlc_output_slot slot = {.tensor = &out.dl};
-    OK(context, dlc_run(program, NULL, given, c->constant ? 2 : 3, &slot, 1));
-    dlc_program_destroy(program);
+    run_both(both, graph_of_image, c, o, given, c->constant ? 2 : 3, &out, (size_t)(c->n * c->co * c->to_h * c->to_w),
+             " block step\n");
     expect_image(o, c);
 }
 
@@ -195,16 +247,16 @@ static void test_images(void **state) {
     (void)state;
     static operands o;
     uint64_t random = first_seed();
-    dlc_context *context = open_small();
+    contexts both = open_small();
     for (int i = 0; i < (test_is_short() ? 16 : 120); i++) {
         const image c = draw_image(&random);
         fill_random(o.x, c.n * c.ci * c.h * c.w, &random);
         fill_random(o.w, c.co * c.ci * c.kh * c.kw, &random);
         fill_random(o.bias, c.co, &random);
         fill_random(o.residual, c.n * c.co * c.to_h * c.to_w, &random);
-        check_image(context, &c, &o);
+        check_image(&both, &c, &o);
     }
-    dlc_context_destroy(context);
+    close_small(&both);
 }
 
 int main(void) {
