@@ -191,8 +191,10 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     const tir_rates *rates = &r->machine->rates;
     const int level = o->bytes > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
     const bool many = o->pages > (double)r->machine->tlb_pages;
-    const bool apart = o->few && o->pages > 2 * rates->streams; /* more rows than the hardware prefetches streams */
     const double line = r->machine->line, stream = o->lines_per_load * line / rates->bandwidth[level];
+    const bool one_stream =
+        o->row_bytes > 0 && o->row_bytes <= o->lines_per_load * line;          /* a panel covers whole rows */
+    const bool apart = o->few && !one_stream && o->pages > 2 * rates->streams; /* more than the hardware prefetches */
     const double far = o->few ? (level == TIR_LEVELS - 1 ? FAR_LINE : NEAR_LINE) : line / rates->distant[level];
     const double read = many || apart ? o->lines_per_load * far : stream;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
