@@ -165,7 +165,7 @@ static void find_rows_of_both(const rules *r, const tir_stage *stage, const rule
     if (step == RULES_IRREGULAR || step < t->m || panel_step < t->n) return;
     const double row = (double)t->n * (double)lib_dtype_size(panels->dtype),
                  both = beside == panels ? row : row + (double)t->m * (double)lib_dtype_size(beside->dtype);
-    const double sums = (double)(t->m * rules_round_up(t->n, t->nr)) * SUM_BYTES;
+    const double sums = (double)(t->m * rules_round_up(t->n, t->nr) * SUM_BYTES);
     if (sums > (double)r->machine->l2 / 4 || o->points * both <= r->machine->rates.kept * (double)r->machine->l2)
         return;
     o->rows_of_both = both;
