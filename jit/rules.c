@@ -44,8 +44,8 @@ static bool is_of_choice(const tir_pin *doubt, const tir_pin *other) {
     return strcmp(doubt->stage, other->stage) == 0 && strcmp(doubt->what, other->what) == 0;
 }
 
-/* Decides the choices that are doubted in the order in which the rules made them, each for the candidate that costs least: what is decided first,
- * as the form of a contraction, is what later choices are about. */
+/* Decides the doubted choices one by one, in the order in which the rules made them, each for the candidate whose kernel costs least. The order
+ * matters: the loops of a contraction, for example, are chosen after its form. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */

@@ -102,7 +102,7 @@ typedef struct rules_lanes_tile {
     int64_t vector, rows, columns;
 } rules_lanes_tile;
 
-#define RULES_OF_L1 0.625           /* share of L1 of what all tiles of a block read */
+#define RULES_OF_L1 0.625           /* what all tiles of a block read takes at most this share of L1 */
 enum { RULES_LEAST_COLUMNS = 256 }; /* of a task of sums that run through blocks of rows */
 enum { RULES_LANE_VECTORS = 4 };    /* of a partial sum, at most: a power of two */
 

@@ -1,10 +1,13 @@
-/* Blocks of a contraction's reduction, and prefetches. Of a vector operand from beyond L2: without prefetches, the first row of tiles would stall on all loads of a
- * panel, the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads evenly.
- * If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps before
- * the next block, adding to sums that stay in L2; so it is, tile by tile, if a tile's operands exceed L2, which the taps of a gradient of weights
- * read again, or row by row of an image, if what the tiles of a row read together exceeds L1. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
- * are too few rows to hide its latency, each step prefetches the same panel one page ahead, because the hardware prefetcher stops at page
- * boundaries. Of an operand that is not packed, each step prefetches the next columns. */
+/* Prefetches of a contraction's operands, and blocks of its reduction.
+ * A vector operand from beyond L2: without prefetches, the first row of tiles would stall on all loads of a panel, the other rows on none. So
+ * each reduction step of each tile prefetches its part of the next panel, which spreads the loads evenly. If the next panel does not fit in L2
+ * and at most three tiles cover all rows, or if there are too few rows to hide its latency, each step prefetches the same panel one page
+ * ahead, because the hardware prefetcher stops at page boundaries. Of an operand that is not packed, each step prefetches the next columns.
+ * The reduction is cut into blocks, so that sums stay in cache while one block after the other is added to them, in three cases
+ * (rules_cut_kind):
+ *   panel  two panels and the broadcast operand exceed L2: all rows run over one block of steps before the next block
+ *   tile   the operands of a tile exceed L2, and the taps of a gradient of weights read them again: a tile runs over one block for all taps
+ *   row    the lines of an image that the tiles of a row read exceed L1: these tiles run over one block of channels before the next block */
 #include "targets/cpu/rules_tile.h"
 
 #include <math.h>
@@ -397,16 +400,18 @@ static double row_bytes(const rules *r, const tir_stage *stage, const rules_tile
     return window ? (double)pieces * (double)((length / line + 1) * line) : 0;
 }
 
-/* Are so many blocks whole, and each whole blocks of the image's layout (`layout`, 0: none) or a whole part of one? */
+/* Has each of `blocks` blocks equally many steps, and does it consist of whole blocks of the image's layout, or divide one? `layout`: steps in a
+ * block of the layout, 0: none. */
 static bool divides(int64_t blocks, int64_t extent, int64_t layout) {
     const int64_t block = extent / blocks;
     return extent % blocks == 0 && (layout == 0 || block % layout == 0 || layout % block == 0);
 }
 
-/* Blocks of the reduction in which the tiles of a row run, one block after the other: so many that L1 holds what they read in a block, of a row of
- * an image and of a panel. 0: these fit anyway (in L2, if the image is in blocks of channels, whose lines are in sequence), blocks would have too
- * few terms, or panels are too few to be the tasks. Without blocks each tile reads its own columns of all channels' rows, lines in no
- * sequence, from L2 (Zen 3: 3x3, 512 to 256 channels @64 0.60 of the time, 64 to 64 @56 0.85, 96 to 72 @45 0.83). */
+/* Number of blocks of channels (steps of the reduction's first axis) for the tiles of a row of an image: so many that what these tiles read of the
+ * image and of a panel in one block fits in L1. 0: no blocks, since all channels fit (in L1, or in L2 if the image is stored in blocks of
+ * channels, whose lines are read in sequence), a block would have too few terms, or rows and panels are too few tasks. Without blocks each
+ * tile reads its columns of all channels, lines in no sequence, from L2 (Zen 3: 3x3, 512 to 256 channels @64 0.60 of the time with blocks,
+ * 64 to 64 @56 0.85, 96 to 72 @45 0.83). */
 static int64_t blocks_of_row(rules *r, int s, const rules_tile_shape *t, const rules_access *image, double panel) {
     const double LEAST = 64,
                  TASKS = 16; /* terms of a block: it loads and stores its sums; tasks, whatever the number of threads */

@@ -73,9 +73,8 @@ static bool is_outside_panels(rules *r, int main, const rules_tile_shape *t, int
     return outside;
 }
 
-/* With the loop over panels inside, the broadcast operand is streamed from beyond L2 once,
- * and the panels once per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it
- * exceeds L2. */
+/* With the loop over panels inside, the broadcast operand is streamed from beyond L2 once, and the panels once per row if they exceed L2. With it
+ * outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
 bool rules_panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
                          int64_t panels, double pieces) {
     rules_access access[RULES_ACCESSES];

@@ -45,8 +45,9 @@ static double tile_vectors(const rules *r, const rules_tile_problem *p, double h
 /* Vectors that are live beside the sums of a tile: operands, and products or converted operands where these take registers. */
 static int64_t operand_registers(const rules *r, const rules_tile_problem *p, int64_t held, bool pairs,
                                  bool steps_inside) {
-    /* Of a wide window only the rows' own broadcasts stay live; those of other steps are loaded again. (Zen 3, 7x7, 3 to 64 channels at stride 2 in
-     * tiles of 4x16 instead of 4x8 0.60 of the time, 32 to 64 @56 0.56; 5x5, 32 to 64 @56 0.79 of that in 3x16. With more registers not measured.) */
+    /* Of a window of more than FEW_STEPS steps, only the broadcasts of the current step stay in registers, those of other steps are loaded again.
+     * (Zen 3: 7x7, 3 to 64 channels at stride 2, in tiles of 4x16 takes 0.60 of the time of 4x8, 32 to 64 @56 0.56; 5x5, 32 to 64 @56, 0.79 of
+     * that of 3x16. With more registers not measured.) */
     enum { FEW_REGISTERS = 16, FEW_STEPS = 3 };
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);

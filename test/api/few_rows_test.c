@@ -89,13 +89,7 @@ static void test_few_rows(void **state) {
     static operands o;
     const char *seed = getenv("DLC_SEED");
     uint64_t random = seed ? strtoull(seed, NULL, 10) : 1;
-    setenv("DLC_CPU_CACHES", "2,8,64", 1);
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        setenv("DLC_CPU", "znver3", 1);
-        setenv("DLC_CPU_FEATURES", "avx2", 1);
-    }
-#endif
+    use_rates_of_zen3("2,8,64");
     dlc_context *context = open_context(NULL, NULL);
     for (int i = 0; i < (test_is_short() ? 20 : 120); i++) {
         const product p = draw(&random);

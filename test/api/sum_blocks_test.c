@@ -27,13 +27,7 @@ typedef struct contexts {
 } contexts;
 
 static contexts open_small(void) {
-    setenv("DLC_CPU_CACHES", "16,64,512", 1);
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        setenv("DLC_CPU", "znver3", 1);
-        setenv("DLC_CPU_FEATURES", "avx2", 1);
-    }
-#endif
+    use_rates_of_zen3("16,64,512");
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     options.threads = 1;
     dlc_context *one = open_context(NULL, &options);
