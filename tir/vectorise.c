@@ -122,8 +122,24 @@ static void append_rolled(tir_vectoriser *v, const tir_stmt *loop, int64_t exten
     append_vectors(v, loop, loop->for_.lower, rolled, extent, width, ways, body, out);
 }
 
+/* If the whole body runs below a constant end only, and masks are expensive: the loop up to there, whose last vectors need none. */
+static const tir_stmt *up_to_end(tir_vectoriser *v, const tir_stmt *loop) {
+    const tir_stmt *body = loop->for_.body;
+    int64_t lower, extent, end;
+    if (v->machine->masked || !body || body->next || body->kind != TIR_IF || body->if_.otherwise) return loop;
+    const tir_expr below = body->if_.condition;
+    if (tir_op_of(v->pool, below) != TIR_LT || tir_operand(v->pool, below, 0) != loop->for_.var) return loop;
+    if (!tir_is_const(v->pool, tir_operand(v->pool, below, 1), &end)) return loop;
+    if (!tir_is_const(v->pool, loop->for_.lower, &lower) || !tir_is_const(v->pool, loop->for_.extent, &extent))
+        return loop;
+    tir_stmt *copy = kind_of(v, loop, TIR_VEC, body->if_.body);
+    if (end - lower < extent) copy->for_.extent = tir_index(v->pool, end - lower);
+    return copy;
+}
+
 static void rewrite_vec(tir_vectoriser *v, const tir_stmt *loop, output *out) {
     int64_t extent = 0;
+    loop = up_to_end(v, loop);
     tir_is_const(v->pool, loop->for_.extent, &extent);
     if (extent <= 0) return;
     const tir_vec_plan plan = extent > 1 ? tir_vec_plan_of(v, loop) : (tir_vec_plan){.width = 1, .ways = 1};

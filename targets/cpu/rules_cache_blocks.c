@@ -565,7 +565,8 @@ bool rules_cut_loops(rules *r, int root) {
     cut_loops l = {.top = top};
     lib_text_init(&l.order, r->arena);
     lib_text_init(&l.tasks, r->arena);
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", top->name, top->axis[v].name, (long long)t->nr);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", top->name, top->axis[v].name, (long long)t->nr,
+                     t->full ? "mask full" : "mask");
     const char *ui = split_rows(r, top, u, t->mr);
     if (inside) add_other_loops(&l, v, u, true);
     add_loop(&l, "v_o", true);

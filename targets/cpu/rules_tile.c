@@ -420,6 +420,8 @@ static bool begin(trial *a) {
         p->rows = tir_pinned_number(r->schedule, a->stage->name, "rows");
         p->only_inside = tir_is_pinned(r->schedule, a->stage->name, "steps_inside", "yes");
         p->only_outside = tir_is_pinned(r->schedule, a->stage->name, "steps_inside", "no");
+        p->only_full = tir_is_pinned(r->schedule, a->stage->name, "tail", "mask");
+        p->only_narrow = tir_is_pinned(r->schedule, a->stage->name, "tail", "peel");
     }
     *a->t = (rules_tile_shape){.v = a->v, .u = -1, .lanes = 1, .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) a->t->with[i] = UINT32_MAX;
@@ -591,11 +593,27 @@ static bool has_edges(const trial *a) {
     return a->stage->predicate && tir_uses(a->r->region->pool, a->stage->predicate, a->stage->axis[a->v].var);
 }
 
+/* Can vectors have lanes beyond the last column, which are not stored? Without cheap masks of all types, elements of four bytes and more have loads
+ * with masks, and panels need none. (Products of bytes are several instructions: of more lanes, more of them.) */
+static bool fills_vectors(const trial *a) {
+    enum { LEAST = 4 /* bytes of an element */ };
+    const tir_tensor *tensors = a->r->region->tensors.data;
+    if (!a->heavy || a->p.separate || a->p.strided || a->p.edge_predicate) return false;
+    if (lib_dtype_size(tensors[a->stage->tensor[0]].dtype) < LEAST) return false;
+    for (int i = 0; i < a->count; i++) {
+        const uint32_t tensor = a->access[i].tensor;
+        if (a->access[i].stride[a->v] == 0 || tensor == a->t->pack || a->p.panel) continue;
+        if (lib_dtype_size(tensors[tensor].dtype) < LEAST) return false;
+    }
+    return true;
+}
+
 /* Chooses the size. If rows share loads, also without that: with few registers, more rows may be faster. */
 static void choose_size(trial *a) {
     rules_tile_problem *p = &a->p, again;
     rules_tile_shape *t = a->t, other;
     p->edge_predicate = a->heavy && !p->separate && has_edges(a);
+    p->fills_vectors = fills_vectors(a);
     p->row_pairs = a->r->machine->row_pairs && a->heavy && t->u >= 0 && !p->separate && !t->unit && !p->edge_predicate;
     rules_size_tile(a->r, t, p);
     if (t->shared < 0) return;
@@ -767,6 +785,7 @@ static void record_tile(rules *r, int s, rules_tile_shape *t) {
         tir_doubt(r->schedule, stage->name, "unit", unit[1]); /* it is slow, but converts nothing */
     if (t->fitting) tir_record_word(r->schedule, stage->name, "unit", 2, unit, t->unit != NULL);
     const int64_t n = rules_extent(r, &stage->axis[t->v]);
+    if (t->may_be_full) tir_record_word(r->schedule, stage->name, "tail", 2, tails, !t->full);
     if (n <= t->nr || n % t->nr == 0) return;
     /* rules_tile_size.c takes the narrower tile without a price where masks depend on a window's step, or lanes are stored one by one */
     if (t->peel) tir_doubt(r->schedule, stage->name, "tail", tails[0]);

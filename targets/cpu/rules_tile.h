@@ -17,6 +17,8 @@ typedef struct rules_tile_shape {
     int64_t nr, mr;
     /* the last columns get a narrower tile */
     bool peel;
+    /* there are fewer columns than the tile has: whole vectors are computed, of which the last lanes are not stored. Could they be? */
+    bool full, may_be_full;
     /* tensor of the operand to be laid out in panels along v; UINT32_MAX: none */
     uint32_t pack;
     /* that operand is copied first, because its own layout cannot be changed */
@@ -109,6 +111,8 @@ typedef struct rules_tile_problem {
     bool edge_predicate;
     /* rows share their last vectors if these are at most half full */
     bool row_pairs;
+    /* vectors may have lanes beyond the last column, which are not stored */
+    bool fills_vectors;
     /* results are not contiguous along v */
     bool strided;
     /* vectors of an operand are shuffled or gathered: masks of loads are expensive then, on all machines */
@@ -119,13 +123,13 @@ typedef struct rules_tile_problem {
     int64_t crossings;
     /* distance in memory of results of neighbouring lanes, if they are not contiguous along v; of neighbouring rows, if they are; 0: unknown */
     int64_t lane_bytes, result_bytes;
-    /* pinned nr and mr, 0: none; steps_inside is pinned to true, to false */
+    /* pinned nr and mr, 0: none; steps_inside, full are pinned to true, to false */
     int64_t columns, rows;
-    bool only_inside, only_outside;
+    bool only_inside, only_outside, only_full, only_narrow;
 } rules_tile_problem;
 
 /* rules_tile_size.c */
-/* Sets nr, mr, peel and cycles of *t to those of the best tile. */
+/* Sets nr, mr, peel, full and cycles of *t to those of the best tile. */
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p);
 /* Cycles of a vector whose lanes are stored one by one. */
 double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes);

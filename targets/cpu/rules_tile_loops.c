@@ -597,7 +597,7 @@ static int64_t choose_group(const tile_loops *l) {
 
 static void split_columns(tile_loops *l) {
     const rules_tile_shape *t = &l->tile;
-    if (l->n >= 0 && l->n <= t->nr) return;
+    if (l->n >= 0 && l->n <= t->nr && !t->full) return;
     if (l->panels && l->n >= 0) l->group = choose_group(l);
     if (l->group > t->nr) {
         tir_schedule_add(l->r->schedule, "split %s.%s %lld -> v_g v_t %s", l->owner->name, l->vi, (long long)l->group,
@@ -607,7 +607,9 @@ static void split_columns(tile_loops *l) {
     }
     const bool peel = t->peel && (l->n < 0 ? !rules_ends_by_data(l->r) : l->n % t->nr != 0);
     tir_schedule_add(l->r->schedule, "split %s.%s %lld -> v_o v_i %s", l->owner->name, l->vi, (long long)t->nr,
-                     peel ? "peel" : "mask");
+                     peel      ? "peel"
+                     : t->full ? "mask full"
+                               : "mask");
     l->vo = "v_o";
     l->vi = "v_i";
 }
@@ -645,7 +647,7 @@ static void choose_order(tile_loops *l) {
     l->walk = WALK_PANELS_FIRST;
     if (l->place) return;
     if (l->panels) l->block = shared_rows(l);
-    if (l->panels || !l->vo) return;
+    if (l->panels || !l->vo || (l->n >= 0 && l->n <= t->nr)) return;
     l->walk = choose_walk(l);
     if (l->walk < WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
 }

@@ -174,7 +174,7 @@ static bool is_close(const rules *r, int s, const rules_tile_shape *t, double ti
     const double CLOSE = 2.5, BETTER = 1.5;
     const int64_t columns = rules_known_extent(r, &r->region->stages.data[s].axis[t->v]);
     if (r->machine->rates.line_miss > 0 && lanes < tile && tile < BETTER * lanes) return true;
-    return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
+    return (columns <= 2 * t->lanes || t->full) && tile < CLOSE * lanes && lanes < CLOSE * tile;
 }
 
 /* The tile, or, if the sums run through blocks of rows, the smallest task of them: how large tasks are depends on threads, on which results must

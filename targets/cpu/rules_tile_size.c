@@ -167,8 +167,15 @@ static double tiles_along(int64_t extent, bool varies, int64_t size) {
 }
 
 /* Columns that a tile computes. */
-static int64_t used_columns(const rules_tile_problem *p, int64_t nr) {
-    return p->n < nr && !p->n_varies ? p->n : nr;
+static int64_t used_columns(const rules_tile_problem *p, int64_t nr, bool full) {
+    return p->n < nr && !p->n_varies && !full ? p->n : nr;
+}
+
+/* Would a tile that is wider than the result have fewer vectors if it computed whole ones? Without cheap masks seven columns are three vectors,
+ * of four, two and one lanes. */
+static bool may_be_full(const rules *r, const rules_tile_problem *p, int64_t lanes, int64_t nr) {
+    if (p->n >= nr || p->n_varies || !p->fills_vectors) return false;
+    return row_registers(r->machine, p->n, lanes) > row_registers(r->machine, nr, lanes);
 }
 
 /* Cycles per reduction step for masks, if the last tile is not narrower. Of columns that vary it is a version of its own, with masks for all
@@ -194,12 +201,13 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     int64_t rest = p->n_varies ? 0 : p->n % nr;
     double rows = tiles_along(p->m, p->m_varies, mr);
     double height = p->m_varies ? (double)mr : (double)p->m / rows; /* balanced */
-    double full = tile_cycles(r, t, p, height, used_columns(p, nr));
+    double full = tile_cycles(r, t, p, height, used_columns(p, nr, t->full));
     double others = (double)((p->n - rest) / nr), masked = tiles_along(p->n, p->n_varies, nr);
     double versions = p->m % mr ? 1.01 : 1; /* heights differ: two versions of the tile */
     double conflicts = cost_conflicts(r->machine, mr, p->row_bytes);
     double masks = masks_of_tiles(t, p, nr, rest), cycles = masked * (full * versions + conflicts);
-    if (p->n_varies) cycles += masks;
+    if (p->n_varies || t->full) cycles += masks;
+    if (t->full) cycles += split_stores_of_tiles(r, t, p, nr, rest, height);
     *peel = p->n_varies; /* of all tiles but the last, the masks are not worked out */
     if (rest && p->n > nr) {
         double narrow = tile_cycles(r, t, p, height, rest);
@@ -236,13 +244,14 @@ static int64_t row_limit(const rules *r, int64_t lanes, const rules_tile_problem
 }
 
 /* Sets *t to the best tile of at most `limit` rows, if that is faster than *t. */
-static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, int64_t limit,
-                      bool steps_inside) {
+static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, bool full,
+                      int64_t limit, bool steps_inside) {
     rules_tile_shape tried = *t;
     if (limit > p->m) limit = p->m;
     if (steps_inside ? p->only_outside : p->only_inside) return;
     tried.steps_inside = steps_inside;
     tried.nr = nr;
+    tried.full = full;
     for (tried.mr = 1; tried.mr <= limit; tried.mr++) {
         if (p->rows && tried.mr != p->rows) continue;
         tried.cycles = all_tiles_cycles(r, &tried, p, nr, tried.mr, &tried.peel);
@@ -258,12 +267,12 @@ static int64_t most_vectors(const rules_tile_problem *p) {
 
 /* size_rows for both orders of the loops over rows and over a window's steps, as far as they are possible; `limit`: most
  * rows if the steps are outside. */
-static void size_both_orders(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
+static void size_both_orders(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, bool full,
                              int64_t limit) {
-    const int64_t used = used_columns(p, nr);
+    const int64_t used = used_columns(p, nr, full);
     const bool either = p->inner_steps && !rows_pair(p, used, t->lanes);
-    size_rows(r, t, p, nr, limit < 1 ? 1 : limit, false);
-    if (either) size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
+    size_rows(r, t, p, nr, full, limit < 1 ? 1 : limit, false);
+    if (either) size_rows(r, t, p, nr, full, row_limit(r, t->lanes, p, used, true), true);
     if (t->nr == nr) t->inner_steps = either;
 }
 
@@ -272,14 +281,18 @@ static void size_columns(const rules *r, rules_tile_shape *t, const rules_tile_p
     if (p->panel) most = least;
     t->cycles = 1e300;
     for (int64_t nv = least; nv <= most; nv++) {
-        int64_t nr = p->panel ? p->panel : nv * t->lanes, used = used_columns(p, nr);
+        const int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (nv > least && nr > rules_round_up(p->n, t->lanes)) break;
-        int64_t limit = row_limit(r, t->lanes, p, used, false);
-        if (limit < 1 && nv > least) break;
+        const bool either = may_be_full(r, p, t->lanes, nr);
+        const int64_t narrow = row_limit(r, t->lanes, p, used_columns(p, nr, false), false),
+                      full = either ? row_limit(r, t->lanes, p, nr, false) : narrow;
+        if (full < 1 && nv > least) break;
         high = nr;
-        if (limit > tall) tall = limit;
+        if (full > tall) tall = full;
         if (p->columns && nr != p->columns) continue;
-        size_both_orders(r, t, p, nr, limit);
+        if (!either || !p->only_full) size_both_orders(r, t, p, nr, false, narrow);
+        if (either && !p->only_narrow) size_both_orders(r, t, p, nr, true, full);
+        if (t->nr == nr) t->may_be_full = either;
     }
     t->rows = tall < p->m ? tall : p->m;
     t->columns = (tir_numbers){p->panel ? p->panel : t->lanes, high, t->lanes};
@@ -290,6 +303,6 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
     if (t->cycles < 1e300) return;
     rules_tile_problem free = *p; /* what is pinned is no candidate */
     free.columns = free.rows = 0;
-    free.only_inside = free.only_outside = false;
+    free.only_inside = free.only_outside = free.only_full = free.only_narrow = false;
     size_columns(r, t, &free);
 }
