@@ -9,32 +9,38 @@
 
 /* ---- what the rules doubt */
 
-/* Predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and one more decision, `change` (NULL:
- * none); 0: the target has no cost model; INFINITY: lowering refuses the schedule. */
+/* Predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and `count` more decisions; 0: the target
+ * has no cost model; INFINITY: lowering refuses the schedule. Adds to *raised (may be NULL) what the rules doubt then. */
 static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
-                    const tir_pin *change, const tir_lower_options *options) {
+                    const tir_pin *more, int count, tir_pins *raised, const tir_lower_options *options) {
     const tir_lower_options plain = {.machine = options->machine};
     lib_arena trial, *nodes = canonical->pool->arena; /* expressions stay in the region's pool */
-    lib_scope scope, *const outer = nodes->scope;
+    lib_scope scope, *const outer = nodes->scope, *const callers = arena->scope;
     volatile double cycles = INFINITY;
     lib_arena_init(&trial, arena->allocator, &scope);
-    nodes->scope = &scope;
+    nodes->scope = arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        tir_choices with = {.arena = &trial, .pins = choices->pins};
+        tir_choices with = {.arena = &trial, .pins = choices->pins, .decide = raised != NULL};
         tir_schedule schedule;
         target_work work = {.params = jit_usual_sizes(&trial, canonical)};
         target_cost cost = {.threads = 1};
         for (uint32_t i = 0; i < choices->decided.count; i++)
             lib_vec_push(&trial, &with.decided, choices->decided.data[i]);
-        if (change) lib_vec_push(&trial, &with.decided, *change);
+        for (int i = 0; i < count; i++) lib_vec_push(&trial, &with.decided, more[i]);
         tir_schedule_init(&schedule, &trial);
         schedule.choices = &with;
         rules->by->schedule(plain.machine, 1, tir_region_copy(&trial, canonical), &schedule);
+        for (uint32_t i = 0; i < with.doubts.count; i++) {
+            const tir_pin *d = &with.doubts.data[i];
+            const tir_pin kept = {lib_arena_string(arena, d->stage), d->what, lib_arena_string(arena, d->value)};
+            lib_vec_push(arena, raised, kept);
+        }
         const tir_kernel *kernel = tir_lower(&trial, canonical, &schedule, &plain);
         if (rules->by->cost) rules->by->cost(rules->device, &trial, kernel, &work, 1, &cost);
         cycles = cost.cycles;
     }
     nodes->scope = outer;
+    arena->scope = callers;
     lib_arena_free(&trial);
     if (lib_is_circumstance(scope.error.status)) lib_raise_error(arena->scope, &scope.error);
     return cycles;
@@ -44,24 +50,53 @@ static bool is_of_choice(const tir_pin *doubt, const tir_pin *other) {
     return strcmp(doubt->stage, other->stage) == 0 && strcmp(doubt->what, other->what) == 0;
 }
 
+static bool is_doubted(const tir_choices *choices, const tir_pin *choice) {
+    for (uint32_t i = 0; i < choices->doubts.count; i++)
+        if (is_of_choice(&choices->doubts.data[i], choice)) return true;
+    return false;
+}
+
+/* A candidate of a doubted choice, and one of a choice that arises with it (count 2). */
+typedef struct candidate {
+    tir_pin pins[2];
+    int count;
+    double cycles;
+} candidate;
+
+/* Sets *best to the candidate, alone or with one of a choice that the rules doubt with it but not without it, if it costs less. */
+static void try_candidate(const jit_rules *rules, lib_arena *arena, const tir_region *canonical,
+                          const tir_choices *choices, const tir_pin *doubt, double limit, candidate *best,
+                          const tir_lower_options *options) {
+    const double NEAR = 1.5; /* times the limit: a candidate that costs more is not looked into */
+    tir_pins raised = {0};
+    candidate c = {.pins = {*doubt}, .count = 1};
+    c.cycles = price(rules, arena, canonical, choices, c.pins, 1, &raised, options);
+    if (c.cycles < limit && c.cycles < best->cycles) *best = c;
+    if (c.cycles < limit || c.cycles >= NEAR * limit) return;
+    for (uint32_t i = 0; i < raised.count; i++) {
+        if (is_doubted(choices, &raised.data[i])) continue;
+        c = (candidate){.pins = {*doubt, raised.data[i]}, .count = 2};
+        c.cycles = price(rules, arena, canonical, choices, c.pins, 2, NULL, options);
+        if (c.cycles < limit && c.cycles < best->cycles) *best = c;
+    }
+}
+
 /* Decides the doubted choices one by one, in the order in which the rules made them, each for the candidate whose kernel costs least. The order
  * matters: the loops of a contraction, for example, are chosen after its form. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
     const tir_pin *const doubts = choices->doubts.data;
-    double least = price(rules, arena, canonical, choices, NULL, options);
+    double least = price(rules, arena, canonical, choices, NULL, 0, NULL, options);
     for (uint32_t i = 0; i < choices->doubts.count; i++) {
-        const tir_pin *best = NULL;
-        double limit = GAIN * least;
+        candidate best = {.cycles = INFINITY};
         uint32_t first = 0;
         while (!is_of_choice(&doubts[first], &doubts[i])) first++;
-        for (uint32_t j = i; j < choices->doubts.count && first == i; j++) {
-            if (!is_of_choice(&doubts[i], &doubts[j])) continue;
-            const double cycles = price(rules, arena, canonical, choices, &doubts[j], options);
-            if (cycles < limit) limit = least = cycles, best = &doubts[j];
-        }
-        if (best) lib_vec_push(arena, &choices->decided, *best);
+        for (uint32_t j = i; j < choices->doubts.count && first == i; j++)
+            if (is_of_choice(&doubts[i], &doubts[j]))
+                try_candidate(rules, arena, canonical, choices, &doubts[j], GAIN * least, &best, options);
+        for (int p = 0; p < best.count; p++) lib_vec_push(arena, &choices->decided, best.pins[p]);
+        if (best.count) least = best.cycles;
     }
 }
 
@@ -150,7 +185,7 @@ static tir_pin find_change(const jit_rules *rules, lib_arena *arena, const tir_r
             const tir_choice *made = &choices.made.data[i];
             if (n >= made->count) continue;
             const tir_pin change = {made->stage, made->what, made->candidate[(made->taken + n) % made->count]};
-            const double cycles = price(rules, arena, canonical, &none, &change, options);
+            const double cycles = price(rules, arena, canonical, &none, &change, 1, NULL, options);
             tried++;
             if (!(cycles < least)) continue;
             least = cycles;

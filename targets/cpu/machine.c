@@ -11,11 +11,16 @@
 /* Rates of one core (tir_rates) as measured, 0: not. load_sustained is of 512-bit vectors; bandwidth and distant are of L2, L3 and memory;
  * dot_bf16 is in cycles. */
 typedef struct cpu_measured {
-    double load_sustained, page_stop, line_miss, streamed_rows, streams, bandwidth[TIR_LEVELS - 1],
+    double load_sustained, operand, page_stop, line_miss, streamed_rows, streams, bandwidth[TIR_LEVELS - 1],
         distant[TIR_LEVELS - 1], dot_bf16;
 } cpu_measured;
 
-static const cpu_measured zen3 = {.page_stop = 10, .line_miss = 2, .streamed_rows = 5, .streams = 4, .distant = {16}},
+static const cpu_measured zen3 = {.operand = 1.8,
+                                  .page_stop = 10,
+                                  .line_miss = 2,
+                                  .streamed_rows = 5,
+                                  .streams = 4,
+                                  .distant = {16}},
                           zen5 = {.bandwidth = {60}},
                           rapids = {.load_sustained = 1.7,
                                     .streamed_rows = 9,
@@ -259,7 +264,7 @@ void cpu_set_rates(tir_machine *m) {
                     .load_sustained = own->load_sustained > 0 && m->vector_bytes == 64 ? own->load_sustained : ports,
                     .store = width,
                     .issue = 5,
-                    .operand = 2,
+                    .operand = own->operand > 0 ? own->operand : 2,
                     .divide = 7,
                     .divide_f64 = 5,
                     .latency = 4,

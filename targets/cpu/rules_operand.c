@@ -317,6 +317,8 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     /* the model above does not include that tiles prefetch the next one's columns (rules_cache_blocks.c) */
     if (best != RULES_OPERAND_IN_PLACE && t->m > FEWEST_ROWS && !o.few)
         tir_doubt(r->schedule, stage->name, "read", access_names[RULES_OPERAND_IN_PLACE]);
+    if (best == RULES_OPERAND_ROW_BLOCKS && copied && tiles > 1 && o.bytes <= (double)r->machine->l2)
+        tir_doubt(r->schedule, stage->name, "read", access_names[RULES_OPERAND_PANELS]);
     return choose_access(r, stage->name, best, copied, blocks);
 }
 

@@ -598,7 +598,7 @@ static bool has_edges(const trial *a) {
 static bool fills_vectors(const trial *a) {
     enum { LEAST = 4 /* bytes of an element */ };
     const tir_tensor *tensors = a->r->region->tensors.data;
-    if (!a->heavy || a->p.separate || a->p.strided || a->p.edge_predicate) return false;
+    if (a->r->machine->masked || !a->heavy || a->p.separate || a->p.strided || a->p.edge_predicate) return false;
     if (lib_dtype_size(tensors[a->stage->tensor[0]].dtype) < LEAST) return false;
     for (int i = 0; i < a->count; i++) {
         const uint32_t tensor = a->access[i].tensor;

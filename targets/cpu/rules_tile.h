@@ -19,6 +19,8 @@ typedef struct rules_tile_shape {
     bool peel;
     /* there are fewer columns than the tile has: whole vectors are computed, of which the last lanes are not stored. Could they be? */
     bool full, may_be_full;
+    /* the last tile, if it is as wide as the others, is a version of its own, so that the others have no masks */
+    bool apart;
     /* tensor of the operand to be laid out in panels along v; UINT32_MAX: none */
     uint32_t pack;
     /* that operand is copied first, because its own layout cannot be changed */

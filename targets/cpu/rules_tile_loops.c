@@ -741,6 +741,8 @@ static void order_owner(tile_loops *l, bool across) {
     tir_schedule_add(out, "order %s:%s", name, l->order.data);
     if (l->parallel.length && l->tile.cycles >= (double)SHARED * l->r->machine->rates.join)
         tir_schedule_add(out, "par%s", l->parallel.data);
+    if (l->vo && !l->vg && l->n > l->tile.nr && l->tile.apart && !l->tile.peel)
+        tir_schedule_add(out, "clip %s.%s", name, l->vo);
     tir_schedule_add(out, "vec %s.%s", name, across ? l->ui : l->vi);
     if (l->ui && !across) tir_schedule_add(out, "unroll %s.%s", name, l->ui);
 }

@@ -186,10 +186,11 @@ static double masks_of_tiles(const rules_tile_shape *t, const rules_tile_problem
     return (double)(tiles * ((masked + t->lanes - 1) / t->lanes)) * p->mask_cycles;
 }
 
-/* The same for storing the results, where a machine has no cheap masks: whole and partial vectors are told apart for each row. */
+/* The same for storing the results, where a machine has no cheap masks: whole and partial vectors are told apart for each row, in all tiles unless the
+ * last one is a version of its own. */
 static double split_stores_of_tiles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
                                     int64_t rest, double height) {
-    const double SPLIT_STORE = 2.5, tiles = (double)((p->n + nr - 1) / nr);
+    const double SPLIT_STORE = 2.5, tiles = t->apart ? 1 : (double)((p->n + nr - 1) / nr);
     const double vectors = (double)((nr - rest + t->lanes - 1) / t->lanes);
     return r->machine->masked || !rest || p->steps <= 0 ? 0 : tiles * vectors * height * SPLIT_STORE / p->steps;
 }
@@ -216,6 +217,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         /* Guarded lanes are stored one by one in all tiles if they are not contiguous, or if masks are expensive and a window needs
          * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
          * edges. */
+        if (t->apart) masks = 0;
         cycles += split_stores_of_tiles(r, t, p, nr, rest, height);
         *peel = peeled < cycles + masks || p->strided || p->gathers || p->edge_predicate ||
                 (p->separate && !r->machine->masked);
@@ -252,6 +254,7 @@ static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_prob
     tried.steps_inside = steps_inside;
     tried.nr = nr;
     tried.full = full;
+    tried.apart = p->fills_vectors && !p->n_varies && p->n > nr && p->n % nr != 0;
     for (tried.mr = 1; tried.mr <= limit; tried.mr++) {
         if (p->rows && tried.mr != p->rows) continue;
         tried.cycles = all_tiles_cycles(r, &tried, p, nr, tried.mr, &tried.peel);

@@ -196,6 +196,8 @@ static void test_rates_by_name(void **state) {
     zen3.rates.streams = zen4.rates.streams;
     zen3.rates.streamed_rows = zen4.rates.streamed_rows;
     assert_true(zen3.rates.line_miss > zen4.rates.line_miss && zen3.rates.distant[1] < zen4.rates.distant[1]);
+    assert_true(zen3.rates.operand < zen4.rates.operand);
+    zen3.rates.operand = zen4.rates.operand;
     zen3.rates.line_miss = zen4.rates.line_miss;
     zen3.rates.distant[1] = zen4.rates.distant[1];
     zen3.rates.bandwidth[0] = zen4.rates.bandwidth[0];
