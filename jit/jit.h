@@ -236,8 +236,9 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
 /* The same with the caller's frame, whose pointers are already those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
                            char *const *outputs, jit_how *how, lib_error *error);
-/* Runs a step of kernels on the calling thread, without cancellation checks. */
-void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
+/* Runs a step of kernels on the calling thread. how: what is checked before each phase (NULL: nothing). False: the run
+ * is over, some tasks did not run. */
+bool jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame, jit_how *how);
 /* Records the time of a profiled call. */
 void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed_ns);
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);

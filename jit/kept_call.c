@@ -323,7 +323,7 @@ static __attribute__((cold)) dlc_status run_more(dlc_call *call, const dlc_run_o
     if (call && jit_check_stack(call->boundary.program->context, &call->error) != DLC_OK) return fail(call);
     if (!call || !call->alone || options || atomic_load_explicit(call->profile, memory_order_relaxed))
         return run_any(call, options);
-    jit_run_alone(call->plan->context, call->alone, call->frame);
+    jit_run_alone(call->plan->context, call->alone, call->frame, NULL);
     count_run(call);
     return finish(call);
 }

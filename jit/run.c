@@ -140,15 +140,19 @@ static bool run_singly(running *run, bool profile) {
     return all;
 }
 
-void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame) {
+bool jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame, jit_how *how) {
     lib_fp_state state = {0};
+    bool all = true;
     if (!context->default_float_modes) state = lib_fp_enter_vectors();
-    for (int64_t p = 0; p < step->phases; p++) {
+    for (int64_t p = 0; p < step->phases && all; p++) {
         const jit_phase *what = &step->target[p];
-        what->function.run(&frame->arguments[what->call], what->iteration, 0, step->phase[p].tasks, 0,
-                           what->function.closure);
+        all = !how || !jit_is_over(how);
+        if (all)
+            what->function.run(&frame->arguments[what->call], what->iteration, 0, step->phase[p].tasks, 0,
+                               what->function.closure);
     }
     if (!context->default_float_modes) lib_fp_restore_vectors(state);
+    return all;
 }
 
 /* false: cancelled, some tasks did not run. */
@@ -156,10 +160,8 @@ static bool run_kernels(running *run) {
     dlc_context *context = run->plan->context;
     const bool profile = atomic_load_explicit(&run->program->profile, memory_order_relaxed);
     if (profile || watched_for(run)) return run_singly(run, profile);
-    if (run->step->alone && !run->how && !context->trace && phases_of(run) == run->step->phase) {
-        jit_run_alone(context, run->step, run->frame);
-        return true;
-    }
+    if (run->step->alone && !context->trace && phases_of(run) == run->step->phase)
+        return jit_run_alone(context, run->step, run->frame, run->how);
     return lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width,
                           run->step->phases, phases_of(run), run_tasks, run, flag_of(run));
 }
@@ -255,7 +257,7 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
     if (quick && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
         error->status = DLC_OK;
         aim_calls(plan, frame, NULL, error);
-        jit_run_alone(plan->context, plan->alone, frame);
+        jit_run_alone(plan->context, plan->alone, frame, NULL);
         status = error->status;
     } else {
         status = jit_plan_run_in(program, plan, frame, inputs, outputs, how, error);
