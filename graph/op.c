@@ -68,7 +68,7 @@ const graph_op *const *const graph_op_families[] = {
 const graph_op *graph_op_find(const char *name) {
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
         for (const graph_op *const *row = *family; *row; row++)
-            if (strcmp((*row)->name, name) == 0) return *row;
+            if ((*row)->name[0] == name[0] && strcmp((*row)->name, name) == 0) return *row;
     return NULL;
 }
 

@@ -519,7 +519,7 @@ graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id 
     match m = {g, op, inputs, input, attributes, result};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const rule *r = &rules[i];
-        if (*r->op != '*' && strcmp(r->op, op->name) != 0) continue;
+        if (*r->op != '*' && (*r->op != *op->name || strcmp(r->op, op->name) != 0)) continue;
         if (r->first && !graph_is(g, input[0], r->first)) continue;
         graph_id value = r->apply(&m);
         if (value) return value;

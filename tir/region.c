@@ -10,18 +10,22 @@ tir_region *tir_region_new(lib_arena *arena, tir_pool *pool, const char *name) {
     return region;
 }
 
+static bool is_named(const char *own, const char *name) {
+    return *own == *name && strcmp(own, name) == 0;
+}
+
 bool tir_region_has_name(const tir_region *region, const char *name) {
     for (uint32_t i = 0; i < region->tensors.count; i++)
-        if (strcmp(region->tensors.data[i].name, name) == 0) return true;
+        if (is_named(region->tensors.data[i].name, name)) return true;
     for (uint32_t i = 0; i < region->stages.count; i++)
-        if (strcmp(region->stages.data[i].name, name) == 0) return true;
+        if (is_named(region->stages.data[i].name, name)) return true;
     return false;
 }
 
 /* The number after the base in "base12"; 0: not such a name. */
 static uint64_t number_after(const char *name, const char *base, size_t length) {
     uint64_t number = 0;
-    if (strncmp(name, base, length) != 0 || name[length] == '0') return 0;
+    if (*name != *base || strncmp(name, base, length) != 0 || name[length] == '0') return 0;
     for (const char *at = name + length; *at; at++) {
         if (*at < '0' || *at > '9' || number > UINT32_MAX) return 0;
         number = number * 10 + (uint64_t)(*at - '0');

@@ -22,7 +22,10 @@ int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes, 
     for (int64_t i = 0; i < count; i++) set[i] = i * row_bytes % period / line;
     for (int64_t i = 0; i < count; i++) {
         int64_t same = 0;
-        for (int64_t k = 0; k < count; k++) same += (set[i] - set[k] + sets) % sets < lines;
+        for (int64_t k = 0; k < count; k++) {
+            const int64_t apart = set[i] - set[k]; /* modulo `sets`, without a division */
+            same += (apart < 0 ? apart + sets : apart) < lines;
+        }
         if (same > most) most = same;
     }
     return most > ways ? most - ways : 0;
