@@ -50,9 +50,9 @@ static bool is_of_choice(const tir_pin *doubt, const tir_pin *other) {
     return strcmp(doubt->stage, other->stage) == 0 && strcmp(doubt->what, other->what) == 0;
 }
 
-static bool is_doubted(const tir_choices *choices, const tir_pin *choice) {
-    for (uint32_t i = 0; i < choices->doubts.count; i++)
-        if (is_of_choice(&choices->doubts.data[i], choice)) return true;
+static bool is_doubted(const tir_pins *doubts, const tir_pin *choice) {
+    for (uint32_t i = 0; i < doubts->count; i++)
+        if (is_of_choice(&doubts->data[i], choice)) return true;
     return false;
 }
 
@@ -63,10 +63,11 @@ typedef struct candidate {
     double cycles;
 } candidate;
 
-/* Sets *best to the candidate, alone or with one of a choice that the rules doubt with it but not without it, if it costs less. */
+/* Sets *best to the candidate if it costs less than *best and the limit; if it costs a little more than the limit, to it with one candidate of
+ * a choice that the rules doubt with it and that is not among `doubts`. */
 static void try_candidate(const jit_rules *rules, lib_arena *arena, const tir_region *canonical,
-                          const tir_choices *choices, const tir_pin *doubt, double limit, candidate *best,
-                          const tir_lower_options *options) {
+                          const tir_choices *choices, const tir_pins *doubts, const tir_pin *doubt, double limit,
+                          candidate *best, const tir_lower_options *options) {
     const double NEAR = 1.5; /* times the limit: a candidate that costs more is not looked into */
     tir_pins raised = {0};
     candidate c = {.pins = {*doubt}, .count = 1};
@@ -74,27 +75,27 @@ static void try_candidate(const jit_rules *rules, lib_arena *arena, const tir_re
     if (c.cycles < limit && c.cycles < best->cycles) *best = c;
     if (c.cycles < limit || c.cycles >= NEAR * limit) return;
     for (uint32_t i = 0; i < raised.count; i++) {
-        if (is_doubted(choices, &raised.data[i])) continue;
+        if (is_doubted(doubts, &raised.data[i])) continue;
         c = (candidate){.pins = {*doubt, raised.data[i]}, .count = 2};
         c.cycles = price(rules, arena, canonical, choices, c.pins, 2, NULL, options);
         if (c.cycles < limit && c.cycles < best->cycles) *best = c;
     }
 }
 
-/* Decides the doubted choices one by one, in the order in which the rules made them, each for the candidate whose kernel costs least. The order
- * matters: the loops of a contraction, for example, are chosen after its form. */
+/* Decides the choices that the rules doubt for one thread, one by one, in the order in which the rules made them, each for the candidate whose
+ * kernel costs least. The order matters: the loops of a contraction, for example, are chosen after its form. */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
-    const tir_pin *const doubts = choices->doubts.data;
-    double least = price(rules, arena, canonical, choices, NULL, 0, NULL, options);
-    for (uint32_t i = 0; i < choices->doubts.count; i++) {
+    tir_pins doubts = {0};
+    double least = price(rules, arena, canonical, choices, NULL, 0, &doubts, options);
+    for (uint32_t i = 0; i < doubts.count; i++) {
         candidate best = {.cycles = INFINITY};
         uint32_t first = 0;
-        while (!is_of_choice(&doubts[first], &doubts[i])) first++;
-        for (uint32_t j = i; j < choices->doubts.count && first == i; j++)
-            if (is_of_choice(&doubts[i], &doubts[j]))
-                try_candidate(rules, arena, canonical, choices, &doubts[j], GAIN * least, &best, options);
+        while (!is_of_choice(&doubts.data[first], &doubts.data[i])) first++;
+        for (uint32_t j = i; j < doubts.count && first == i; j++)
+            if (is_of_choice(&doubts.data[i], &doubts.data[j]))
+                try_candidate(rules, arena, canonical, choices, &doubts, &doubts.data[j], GAIN * least, &best, options);
         for (int p = 0; p < best.count; p++) lib_vec_push(arena, &choices->decided, best.pins[p]);
         if (best.count) least = best.cycles;
     }

@@ -5,6 +5,7 @@
  *   - how many vectors are interleaved, because each is a long chain of instructions;
  *   - which rows of a register tile share their last vectors (rows loops);
  *   - which statements under a condition that differs between lanes are executed under a mask without a branch, or get a copy without masks;
+ *   - where masks are expensive, that a loop whose body runs below a constant only ends there;
  *   - how many iterations of a serial loop around a register tile are copies, because the loop's own instructions would be many;
  *   - which unrolled loops become serial ones after all, with the reg buffers that their variable indexes in memory (spill);
  *   - how stores are made whose lanes are a distance apart in memory (strided.h).

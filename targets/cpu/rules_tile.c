@@ -593,8 +593,8 @@ static bool has_edges(const trial *a) {
     return a->stage->predicate && tir_uses(a->r->region->pool, a->stage->predicate, a->stage->axis[a->v].var);
 }
 
-/* Can vectors have lanes beyond the last column, which are not stored? Without cheap masks of all types, elements of four bytes and more have loads
- * with masks, and panels need none. (Products of bytes are several instructions: of more lanes, more of them.) */
+/* Can vectors have lanes beyond the last column, which are not stored, and are masks expensive? Panels are padded; other operands of four bytes and
+ * more an element are loaded with masks, where there are any (AVX2), or lane by lane. */
 static bool fills_vectors(const trial *a) {
     enum { LEAST = 4 /* bytes of an element */ };
     const tir_tensor *tensors = a->r->region->tensors.data;

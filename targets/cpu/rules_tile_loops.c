@@ -595,9 +595,14 @@ static int64_t choose_group(const tile_loops *l) {
     return nr * tir_choose_power(r->schedule, main->name, "together", 1, MOST, panels);
 }
 
+/* Does one tile cover all columns? */
+static bool is_one_wide(const tile_loops *l) {
+    return l->n >= 0 && l->n <= l->tile.nr;
+}
+
 static void split_columns(tile_loops *l) {
     const rules_tile_shape *t = &l->tile;
-    if (l->n >= 0 && l->n <= t->nr && !t->full) return;
+    if (is_one_wide(l) && !t->full) return;
     if (l->panels && l->n >= 0) l->group = choose_group(l);
     if (l->group > t->nr) {
         tir_schedule_add(l->r->schedule, "split %s.%s %lld -> v_g v_t %s", l->owner->name, l->vi, (long long)l->group,
@@ -644,10 +649,10 @@ static int64_t shared_rows(const tile_loops *l) {
 static void choose_order(tile_loops *l) {
     rules *r = l->r;
     const rules_tile_shape *t = &l->tile;
-    l->walk = WALK_PANELS_FIRST;
+    l->walk = l->vo && is_one_wide(l) && !l->panels ? WALK_ROWS_FIRST : WALK_PANELS_FIRST;
     if (l->place) return;
     if (l->panels) l->block = shared_rows(l);
-    if (l->panels || !l->vo || (l->n >= 0 && l->n <= t->nr)) return;
+    if (l->panels || !l->vo || is_one_wide(l)) return;
     l->walk = choose_walk(l);
     if (l->walk < WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
 }
@@ -718,7 +723,7 @@ static void add_tile_loops(tile_loops *l) {
         add_loop(l, l->uo, !l->place && (((first || last) && !t->separate) || few || !l->parallel.length));
     for (int a = 0; a < l->owner->space; a++)
         if (is_last(l, a)) add_loop(l, l->owner->axis[a].name, false);
-    if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);
+    if (first) add_loop(l, l->vo, !t->separate && threads > 1 && !is_one_wide(l) && l->m / t->mr < TASKS * threads);
 }
 
 /* If the tile covers everything: adds a loop of one iteration to attach members at. */
@@ -741,8 +746,7 @@ static void order_owner(tile_loops *l, bool across) {
     tir_schedule_add(out, "order %s:%s", name, l->order.data);
     if (l->parallel.length && l->tile.cycles >= (double)SHARED * l->r->machine->rates.join)
         tir_schedule_add(out, "par%s", l->parallel.data);
-    if (l->vo && !l->vg && l->n > l->tile.nr && l->tile.apart && !l->tile.peel)
-        tir_schedule_add(out, "clip %s.%s", name, l->vo);
+    if (l->vo && !l->vg && l->tile.apart && !l->tile.peel) tir_schedule_add(out, "clip %s.%s", name, l->vo);
     tir_schedule_add(out, "vec %s.%s", name, across ? l->ui : l->vi);
     if (l->ui && !across) tir_schedule_add(out, "unroll %s.%s", name, l->ui);
 }
@@ -782,7 +786,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     order_owner(&l, transposed >= 0);
     if (!place && are_alike(&l)) rules_fetch_next_block(r, l.main, &l.tile);
     attach_members(&l, transposed);
-    if (!place && l.vo && !l.panels)
+    if (!place && l.vo && !l.panels && !is_one_wide(&l))
         rules_fetch_columns(r, l.main, &l.tile, l.owner->name, l.vo, l.walk == WALK_PANELS_FIRST);
     if (!place && l.uo) rules_fetch_rows(r, l.main, &l.tile, l.owner->name, l.uo);
     if (!place && l.uo && (l.walk == WALK_ROWS_FIRST || !l.vo))
