@@ -374,6 +374,8 @@ void rules_choose_lanes(rules *r, int stage, rules_lanes_tile *tile);
 double rules_overlap_l3(double cycles, double l3_cycles);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 rules_operand_access rules_choose_operand_access(rules *r, int stage, rules_operand_tile *tile);
+/* Does each step of the sum read another row of both operands, which exceed L3 (x^T dy)? Of the tile: v, u, n, m, nr. */
+bool rules_reads_both_from_memory(rules *r, int stage, const rules_operand_tile *tile);
 void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 /* Copies the broadcast input if its rows evict each other from L2 because they map to few sets; a cache line of the copy runs along the
  * reduction. */
