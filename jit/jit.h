@@ -236,8 +236,8 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
 /* The same with the caller's frame, whose pointers are already those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
                            char *const *outputs, jit_how *how, lib_error *error);
-/* Runs a step of kernels on the calling thread. how: what is checked before each phase (NULL: nothing). False: the run
- * is over, some tasks did not run. */
+/* Runs a step of kernels on the calling thread. Before each phase, the cancellation flag and the budget of `how` are checked (how = NULL: the run
+ * has neither). Returns false if the run was cancelled or exceeded its budget, in which case the remaining phases were not run. */
 bool jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame, jit_how *how);
 /* Records the time of a profiled call. */
 void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed_ns);

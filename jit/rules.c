@@ -9,8 +9,9 @@
 
 /* ---- what the rules doubt */
 
-/* Predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and `count` more decisions; 0: the target
- * has no cost model; INFINITY: lowering refuses the schedule. Adds to *raised (may be NULL) what the rules doubt then. */
+/* Returns the predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and the decisions more[count]; 0 if
+ * the target has no cost model; INFINITY if lowering refuses the schedule. If raised is not NULL, the candidates that the rules doubt in this
+ * schedule are appended to *raised. */
 static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
                     const tir_pin *more, int count, tir_pins *raised, const tir_lower_options *options) {
     const tir_lower_options plain = {.machine = options->machine};

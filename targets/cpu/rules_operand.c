@@ -171,7 +171,7 @@ static void find_rows_of_both(const rules *r, const tir_stage *stage, const rule
     o->rows_of_both = both;
 }
 
-/* Are rows of both operands read, and from memory? */
+/* Does each step read a row of both operands, which exceed L3 together? */
 static bool both_from_memory(const rules *r, const operand_facts *o) {
     return o->points * o->rows_of_both > r->machine->rates.kept * (double)r->machine->l3;
 }

@@ -798,11 +798,12 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* Are rows of both operands read from memory, in blocks? The cost model does not know how long pieces of rows take that are pages apart (Zen 5, 6,230 rows of 1,761
- * by 29: it expects tiles in place to take as long as blocks, 2.9 ms; they take 6.3 to 9). */
+/* Does each step of the sum read a row of both operands from memory, so that blocks of rows are read (rules_operand.c)? The cost model
+ * underestimates tiles that read pieces of rows which are pages apart (Zen 5, 6,230 rows of 1,761 by 29: it expects 2.9 ms, as for blocks; such
+ * tiles take 6.3 to 9). */
 static bool reads_both_from_memory(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
-    rules_operand_tile tile = {.v = t->v, .u = t->u, .nr = t->nr, .mr = t->mr, .lanes = t->lanes};
+    rules_operand_tile tile = {.v = t->v, .u = t->u, .nr = t->nr};
     if (t->u < 0) return false;
     tile.n = rules_extent(r, &stage->axis[t->v]);
     tile.m = rules_extent(r, &stage->axis[t->u]);
