@@ -51,17 +51,19 @@ static bool is_of_choice(const tir_pin *doubt, const tir_pin *other) {
     return strcmp(doubt->stage, other->stage) == 0 && strcmp(doubt->what, other->what) == 0;
 }
 
-static bool is_doubted(const tir_pins *doubts, const tir_pin *choice) {
-    for (uint32_t i = 0; i < doubts->count; i++)
-        if (is_of_choice(&doubts->data[i], choice)) return true;
+/* Is one of the pins of the same choice? */
+static bool is_among(const tir_pins *pins, const tir_pin *choice) {
+    for (uint32_t i = 0; i < pins->count; i++)
+        if (is_of_choice(&pins->data[i], choice)) return true;
     return false;
 }
 
-/* A candidate of a doubted choice, and one of a choice that arises with it (count 2). */
+/* A candidate of a doubted choice, and one of a choice that arises with it (count 2); `raised`: what the rules doubt in that schedule. */
 typedef struct candidate {
     tir_pin pins[2];
     int count;
     double cycles;
+    tir_pins raised;
 } candidate;
 
 /* Sets *best to the candidate if it costs less than *best and the limit; if it costs a little more than the limit, to it with one candidate of
@@ -70,35 +72,37 @@ static void try_candidate(const jit_rules *rules, lib_arena *arena, const tir_re
                           const tir_choices *choices, const tir_pins *doubts, const tir_pin *doubt, double limit,
                           candidate *best, const tir_lower_options *options) {
     const double NEAR = 1.5; /* times the limit: a candidate that costs more is not looked into */
-    tir_pins raised = {0};
     candidate c = {.pins = {*doubt}, .count = 1};
-    c.cycles = price(rules, arena, canonical, choices, c.pins, 1, &raised, options);
+    c.cycles = price(rules, arena, canonical, choices, c.pins, 1, &c.raised, options);
     if (c.cycles < limit && c.cycles < best->cycles) *best = c;
     if (c.cycles < limit || c.cycles >= NEAR * limit) return;
-    for (uint32_t i = 0; i < raised.count; i++) {
-        if (is_doubted(doubts, &raised.data[i])) continue;
-        c = (candidate){.pins = {*doubt, raised.data[i]}, .count = 2};
-        c.cycles = price(rules, arena, canonical, choices, c.pins, 2, NULL, options);
-        if (c.cycles < limit && c.cycles < best->cycles) *best = c;
+    for (uint32_t i = 0; i < c.raised.count; i++) {
+        if (is_among(doubts, &c.raised.data[i])) continue;
+        candidate pair = {.pins = {*doubt, c.raised.data[i]}, .count = 2};
+        pair.cycles = price(rules, arena, canonical, choices, pair.pins, 2, &pair.raised, options);
+        if (pair.cycles < limit && pair.cycles < best->cycles) *best = pair;
     }
 }
 
-/* Decides the choices that the rules doubt for one thread, one by one, in the order in which the rules made them, each for the candidate whose
- * kernel costs least. The order matters: the loops of a contraction, for example, are chosen after its form. */
+/* Decides the choices that the rules doubt for one thread: takes the candidate whose kernel costs least of all, then the best of those that are
+ * doubted in its schedule, and so on. (Were they decided in the order in which the rules make them, a form that gains a little would keep
+ * another axis of the vectors from being tried, which gains more.) */
 static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                    const tir_lower_options *options) {
+    enum { DECISIONS_MOST = 6 };
     const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
-    tir_pins doubts = {0};
-    double least = price(rules, arena, canonical, choices, NULL, 0, &doubts, options);
-    for (uint32_t i = 0; i < doubts.count; i++) {
+    candidate now = {.count = 0};
+    now.cycles = price(rules, arena, canonical, choices, NULL, 0, &now.raised, options);
+    if (isinf(now.cycles)) return; /* lowering refuses the schedule: the caller finds out, and tells */
+    for (int n = 0; n < DECISIONS_MOST; n++) {
         candidate best = {.cycles = INFINITY};
-        uint32_t first = 0;
-        while (!is_of_choice(&doubts.data[first], &doubts.data[i])) first++;
-        for (uint32_t j = i; j < doubts.count && first == i; j++)
-            if (is_of_choice(&doubts.data[i], &doubts.data[j]))
-                try_candidate(rules, arena, canonical, choices, &doubts, &doubts.data[j], GAIN * least, &best, options);
+        for (uint32_t i = 0; i < now.raised.count; i++)
+            if (!is_among(&choices->decided, &now.raised.data[i]))
+                try_candidate(rules, arena, canonical, choices, &now.raised, &now.raised.data[i], GAIN * now.cycles,
+                              &best, options);
+        if (!best.count) return;
         for (int p = 0; p < best.count; p++) lib_vec_push(arena, &choices->decided, best.pins[p]);
-        if (best.count) least = best.cycles;
+        now = best;
     }
 }
 

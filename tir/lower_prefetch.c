@@ -81,13 +81,18 @@ static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, con
     return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
 }
 
-/* For each axis of the stage: its variable, and its first and last point as seen from the open loops. Returns the number of axes. */
+/* For each axis of the stage: its variable, and its first and last point as seen from the open loops. Returns the number of axes. The last tile
+ * of a space axis counts as a whole one: the number of its points, as an expression of the tile's number, would be negative for the tile after
+ * it, which the last iteration prefetches. */
 static int axes_ends(prefetch_walk *walk, tir_expr *from, tir_expr *first, tir_expr *last) {
     tir_lowering *l = walk->l;
     tir_stage *stage = tir_stage_of(l, walk->stage);
     int axes = stage->space + stage->reduce;
     for (int a = 0; a < axes; a++) {
         tir_span view = tir_axis_view(&l->state, walk->stage, a);
+        const tir_interval points = tir_range(l->pool, view.extent);
+        if (a < stage->space && points.low < points.high && points.high <= INT32_MAX)
+            view.extent = tir_index(l->pool, points.high);
         from[a] = stage->axis[a].var;
         first[a] = view.low;
         last[a] = tir_sub(l->pool, tir_add(l->pool, view.low, view.extent), tir_index(l->pool, 1));

@@ -883,6 +883,17 @@ static void choose_registers(row_plan *p, const int *members, int count) {
     if (p->small) p->small = tir_choose_yes(r->schedule, p->root_name, "registers", true);
 }
 
+/* Most columns of the register tiles in the group's rows whose vectors run along the root's axis; 0: there are none. */
+static int64_t columns_along(const row_plan *p, const int *members, int count, int axis) {
+    int64_t most = rules_columns_along(p->r, p->root, axis);
+    for (int i = 0; i < count; i++) {
+        const int a = rules_axis_labelled(p->r, members[i], axis);
+        const int64_t columns = a < 0 ? 0 : rules_columns_along(p->r, members[i], a);
+        most = columns > most ? columns : most;
+    }
+    return most;
+}
+
 /* Chooses where a row is kept and how many rows are computed together. */
 static void choose_block(row_plan *p, const int *members, int count) {
     enum { MOST = 64 /* rows, among the candidates */ };
@@ -894,7 +905,7 @@ static void choose_block(row_plan *p, const int *members, int count) {
     p->block_axis = -1; /* until it is known that rows are computed together */
     choose_registers(p, members, count);
     if (p->tiled)
-        p->block = block_of(rows, axis < 0 ? 0 : rules_columns_along(r, p->root, axis));
+        p->block = block_of(rows, axis < 0 ? 0 : columns_along(p, members, count, axis));
     else if (lanes)
         p->block = rows_together(p, members, count, axis < 0 ? NULL : &top->axis[axis]);
     if (p->tiled || lanes)
