@@ -12,6 +12,7 @@
  *                                          the factor of C's products that uses axis i becomes a map; deviating, C's predicate moves
  *                                          into it
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
+ *             sum1.j 8 chunks of 64 -> ..  each of a multiple of 64 points, but for the last ones
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
  *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond,
  *                                          which may compare axes with loaded integers

@@ -371,7 +371,7 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
         tir_cast(pool, dtype, tir_load(pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0));
 }
 
-/* ---- rfactor S.j n chunks|lanes -> S_p jr jt */
+/* ---- rfactor S.j n chunks|lanes -> S_p jr jt; rfactor S.j n chunks of m -> S_p jr jt */
 
 static int reduce_axis(tir_schedule_state *state, lib_lexer *lexer, int *stage) {
     const char *name;
@@ -424,14 +424,18 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     int64_t n = lib_lexer_integer(lexer);
     bool lanes = lib_lexer_accept(lexer, "lanes");
     if (!lanes) lib_lexer_expect(lexer, "chunks");
+    const int64_t together = !lanes && lib_lexer_accept(lexer, "of") ? lib_lexer_integer(lexer) : 1;
     lib_lexer_expect(lexer, "->");
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     const char *part_name = lib_lexer_name(lexer), *rest_name = lib_lexer_name(lexer);
     tir_stage whole = *stage_at(state, s);
     if (whole.kind != TIR_REDUCE || !whole.merge[0])
         tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
-    if (n < 1) tir_schedule_raise(state, "a factor of at least 1 was expected");
-    tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
+    if (n < 1 || together < 1 || n > INT32_MAX || together > INT32_MAX)
+        tir_schedule_raise(state, "a factor of at least 1 was expected");
+    tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count),
+             group = tir_index(pool, together);
+    if (together > 1) steps = tir_mul(pool, tir_ceil_div(pool, steps, group), group);
     tir_axis part = tir_new_axis(state, part_name, lanes ? TIR_AXIS_LANE : TIR_AXIS_CHUNK, count);
     tir_axis rest = tir_new_axis(state, rest_name, lanes ? TIR_AXIS_STEP : TIR_AXIS_WITHIN, steps);
     tir_expr point = lanes ? tir_add(pool, tir_mul(pool, rest.var, count), part.var)
@@ -446,7 +450,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     for (int c = 0; c < whole.count; c++) partial.value[c] = tir_substitute(pool, whole.value[c], 1, &from, &point);
     tir_expr valid = tir_lt(pool, point, extent);
     partial.predicate = whole.predicate ? tir_substitute(pool, whole.predicate, 1, &from, &point) : 0;
-    if (!tir_is_true(pool, valid) && tir_prove(pool, valid) != TIR_YES && tir_multiple_of(pool, extent) % n != 0)
+    if (!tir_is_true(pool, valid) && tir_prove(pool, valid) != TIR_YES &&
+        tir_multiple_of(pool, extent) % (n * together) != 0)
         partial.predicate = partial.predicate ? tir_and(pool, valid, partial.predicate) : valid;
     give_own_axes(state, &partial, rest.var);
     tir_stage *inserted = tir_insert_stage(state, s);

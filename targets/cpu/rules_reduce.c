@@ -214,7 +214,10 @@ static void prepare_chunks(rules *r, int s) {
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_c");
     rules_set_role(r, name, RULES_WHOLE);
     rules_set_role(r, part, RULES_CHUNK);
-    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s chunk in", name, stage->axis[axis].name, (long long)chunks, part);
+    /* of whole vectors, so that only the last chunk needs masks: with masks, and elements that straddle lines, sums take twice as long */
+    const bool even = chunks == 1 || rules_extent(r, &stage->axis[axis]) % (chunks * lanes) == 0;
+    rules_rewrite(r, "rfactor %s.%s %lld chunks%s -> %s chunk in", name, stage->axis[axis].name, (long long)chunks,
+                  even ? "" : lib_arena_format(r->arena, " of %lld", (long long)lanes), part);
 }
 
 /* ---- parts */

@@ -1,6 +1,6 @@
 /* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose
  * pairwise sums are independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all
- * columns in L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line of a
+ * columns in L1 and read memory row by row, or, if rows are short, keep it in registers. Updates of a scatter use vectors along the axes that the index does not choose. Each line of a
  * sort is a task; short lines are sorted by counting, in vectors. */
 #include "targets/cpu/rules.h"
 
@@ -103,14 +103,53 @@ static int64_t columns_of_task(const rules *r, const tir_stage *fold, int v, int
     return idle && whole < columns && whole * length >= RULES_TASK_POINTS ? whole : COLUMNS_MOST;
 }
 
-/* Schedules a fold across contiguous columns: one row after the other, in vectors, for as many columns at once as L1 can hold the state of.
- * False: it is no such fold. */
+/* Columns whose state registers hold, beside that of the step; 0: longer rows are rather read one after the other (Zen 5, 2,000 rows of 2,000:
+ * 2.1 times as long in blocks of columns, which are pages apart), and a varying number of vectors is not in registers. */
+static int64_t columns_in_registers(const rules *r, const tir_stage *fold, int v, int64_t lanes) {
+    enum { BLOCKS = 4 };
+    const int64_t columns = rules_extent(r, &fold->axis[v]), fit = lanes * (r->machine->vector_registers / 2),
+                  most = columns_of_task(r, fold, v, lanes * VECTORS), block = fit < most ? fit : most;
+    if (columns < 0 || columns > BLOCKS * fit || r->region->tensors.data[fold->tensor[0]].output) return 0;
+    return columns < block ? columns : block;
+}
+
+/* Schedules the loops of a fold across contiguous columns, one row after the other, for one block of columns after the other, whose state is in
+ * registers. */
+static void schedule_blocks_of_columns(rules *r, const tir_stage *fold, const tir_stage *step, int v, int64_t block,
+                                       const char *others) {
+    const char *name = fold->name, *time = fold->axis[fold->space].name;
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, fold->axis[v].name, (long long)block);
+    tir_schedule_add(r->schedule, "par %s.v_o", name);
+    tir_schedule_add(r->schedule, "order %s:%s v_o %s v_i", name, others, time);
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    tir_schedule_add(r->schedule, "store %s reg", name);
+    tir_schedule_add(r->schedule, "at %s %s.%s", step->name, name, time);
+}
+
+/* The same for as many columns at once as L1 can hold the state of. */
+static void schedule_rows_of_columns(rules *r, const tir_stage *fold, const tir_stage *step, int v,
+                                     const char *others) {
+    const char *name = fold->name, *column = fold->axis[v].name, *pieces = "";
+    const int64_t width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS,
+                  most = columns_of_task(r, fold, v, width);
+    if (tir_range(r->region->pool, fold->axis[v].extent).high > most) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t peel", name, column, (long long)most);
+        tir_schedule_add(r->schedule, "par %s.v_p", name);
+        pieces = " v_p";
+        column = "v_t";
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, column, (long long)width);
+    tir_schedule_add(r->schedule, "order %s:%s%s %s v_o v_i", name, others, pieces, fold->axis[fold->space].name);
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    tir_schedule_add(r->schedule, "at %s %s.v_o", step->name, name);
+}
+
+/* Schedules a fold across contiguous columns, in vectors. False: it is no such fold. */
 static bool schedule_columns(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int step, v = column_axis(r, s, &step);
     if (v < 0) return false;
-    const char *name = fold->name, *column = fold->axis[v].name, *step_name = r->region->stages.data[step].name;
-    const int64_t width = rules_lanes(r, step) * VECTORS, most = columns_of_task(r, fold, v, width);
+    const char *name = fold->name, *step_name = r->region->stages.data[step].name;
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < fold->space; a++) {
@@ -118,17 +157,12 @@ static bool schedule_columns(rules *r, int s) {
         lib_text_format(&order, " %s", fold->axis[a].name);
         tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
     }
-    if (tir_range(r->region->pool, fold->axis[v].extent).high > most) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t peel", name, column, (long long)most);
-        tir_schedule_add(r->schedule, "par %s.v_p", name);
-        lib_text_add(&order, " v_p");
-        column = "v_t";
-    }
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, column, (long long)width);
-    tir_schedule_add(r->schedule, "order %s:%s %s v_o v_i", name, order.data ? order.data : "",
-                     fold->axis[fold->space].name);
-    tir_schedule_add(r->schedule, "vec %s.v_i", name);
-    tir_schedule_add(r->schedule, "at %s %s.v_o", step_name, name);
+    const int64_t block = columns_in_registers(r, fold, v, rules_lanes(r, step));
+    const char *others = order.data ? order.data : "";
+    if (block)
+        schedule_blocks_of_columns(r, fold, &r->region->stages.data[step], v, block, others);
+    else
+        schedule_rows_of_columns(r, fold, &r->region->stages.data[step], v, others);
     tir_schedule_add(r->schedule, "store %s reg", step_name);
     rules_store_past_caches(r, &r->region->stages.data[step]);
     for (int d = 0; d < r->region->stages.data[step].space; d++)

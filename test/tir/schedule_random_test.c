@@ -358,7 +358,10 @@ static void add_rewrite(generator *g) {
     default:
         if (!s->leaves || !s->reduce[leaf]) return;
         say(&line, "rfactor %s.%s %d %s -> part%d r%d t%d\n", s->name, s->leaf[leaf], 2 << below(3),
-            chance(50) ? "lanes" : "chunks", n, n, n);
+            chance(50)   ? "lanes"
+            : chance(50) ? "chunks"
+                         : "chunks of 4",
+            n, n, n);
         if (chance(40)) say(&line, "tree %s.r%d\n", s->name, n);
         break;
     }
