@@ -100,6 +100,8 @@ typedef struct rules_lanes_tile {
     uint32_t pack[2];
     /* elements of a vector; largest mr and nr, beside the least of the other */
     int64_t vector, rows, columns;
+    /* form `steps`: the tile is the whole result, its vectors run along v, and `lanes` is the number of steps computed side by side */
+    bool steps;
 } rules_lanes_tile;
 
 #define RULES_OF_L1 0.625           /* what all tiles of a block read takes at most this share of L1 */

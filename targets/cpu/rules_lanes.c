@@ -1,9 +1,12 @@
 /* Contractions by lanes: a register tile of results, each of which has its own vector of partial sums along the reduction. Operands must be
  * contiguous along the reduction. Then few columns waste no lanes, no operand is broadcast, and adding the lanes at the end is cheap
  * relative to rows of several vectors. The predicted cycles decide between this and a tile of rules_tile.c. So are the taps of a depthwise
- * window summed: both operands are streamed once, and vectors of one of them multiply shifted vectors of the other. */
+ * window summed: both operands are streamed once, and vectors of one of them multiply shifted vectors of the other.
+ *
+ * In the form `steps`, vectors run along results, as in a tile, but several steps of the sum have accumulators of their own: a result of a few
+ * vectors alone would wait for the sum of the step before. */
 #include "targets/cpu/cost.h"
-#include "targets/cpu/rules.h"
+#include "targets/cpu/rules_tile.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -394,6 +397,75 @@ void rules_choose_lanes(rules *r, int s, rules_lanes_tile *t) {
     if (t->u >= 0) tir_record_number(r->schedule, name, "rows", (tir_numbers){1, t->rows, 1}, t->mr);
 }
 
+/* ---- several steps side by side */
+
+/* The only reduction axis of more than one point; -1: there is none, or several. */
+static int only_reduction(const rules *r, const tir_stage *stage) {
+    int axis = -1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        if (rules_extent(r, &stage->axis[a]) == 1) continue;
+        if (axis >= 0) return -1;
+        axis = a;
+    }
+    return axis;
+}
+
+/* Are all operands contiguous along axis v, or the same at all of its points? */
+static bool are_vectors(rules *r, int s, int v, int axis) {
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if ((access[i].stride[v] != 0 && access[i].stride[v] != 1) || access[i].stride[axis] == RULES_IRREGULAR)
+            return false;
+    return count < RULES_ACCESSES;
+}
+
+/* Cycles to read the operands, from L3 or memory if these are too large for L2. */
+static double streaming_cycles(rules *r, int s) {
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    double bytes = 0;
+    for (int i = 0; i < count; i++) bytes += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+    const int level = bytes <= (double)r->machine->l2 ? 1 : bytes <= (double)r->machine->l3 ? 2 : 3;
+    return bytes / r->machine->rates.bandwidth[level];
+}
+
+double rules_steps_cost(rules *r, int s, const rules_tile_shape *tile, rules_lanes_tile *steps) {
+    enum { MOST = 8, LEAST_ROUNDS = 4 };
+    const double NEVER = 1e300;
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_rates *rates = &r->machine->rates;
+    const int axis = only_reduction(r, stage);
+    if (axis < 0 || stage->predicate || !stage->merge[0] || stage->space == DLC_MAX_RANK) return NEVER;
+    if (tile->unit || tile->pack != UINT32_MAX || !rules_is_contraction(r, s) || !are_vectors(r, s, tile->v, axis))
+        return NEVER;
+    const int64_t k = rules_extent(r, &stage->axis[axis]), n = rules_extent(r, &stage->axis[tile->v]),
+                  m = tile->u < 0 ? 1 : rules_extent(r, &stage->axis[tile->u]),
+                  waited = (int64_t)(rates->latency * rates->fma);
+    if (k < 1 || n < 1 || m < 1 || 2 * m > waited || 2 * n > waited * tile->lanes) return NEVER;
+    const int64_t vectors = ceiling(n, tile->lanes), sums = m * vectors;
+    int64_t side = 1;
+    while (side < MOST && side * sums < waited) side *= 2;
+    if (2 * sums > waited || k < LEAST_ROUNDS * side || 2 * side * sums > r->machine->vector_registers) return NEVER;
+    double rest = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != tile->v && a != tile->u) rest *= (double)rules_known_extent(r, &stage->axis[a]);
+    *steps = (rules_lanes_tile){.name = stage->name,
+                                .u = tile->u,
+                                .v = tile->v,
+                                .axis = axis,
+                                .mr = m,
+                                .nr = n,
+                                .lanes = side,
+                                .pack = {UINT32_MAX, UINT32_MAX},
+                                .vector = tile->lanes,
+                                .steps = true};
+    const double products = (double)(side * sums) / rates->fma, loads = (double)(side * (m + vectors)) / rates->operand;
+    const double each = (double)ceiling(k, side) * fmax(rates->latency, fmax(products, loads)) +
+                        (double)(side * sums) * rates->latency / rates->fma;
+    return fmax(rest * each, streaming_cycles(r, s));
+}
+
 /* ---- rewrites */
 
 /* Does an axis of the result on which both operands depend index the dimension? Then each of its points is a contraction of its own. */
@@ -495,17 +567,33 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     const char *u_name = u < 0 ? "" : stage->axis[u].name, *v_name = stage->axis[v].name;
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    tir_schedule_add(r->schedule, "order %s:%s%s%s %s lane", stage->name,
+    tir_schedule_add(r->schedule, "order %s:%s%s%s%s %s%s", stage->name,
                      tir_loops_but(r->arena, stage, tir_axis_bit(u) | tir_axis_bit(v) | tir_axis_bit(lane)),
-                     u < 0 ? "" : " ", u_name, v_name);
+                     t->steps ? " lane" : "", u < 0 ? "" : " ", u_name, v_name, t->steps ? "" : " lane");
     if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.step", stage->name);
     for (int a = stage->space; stage->predicate && a < stage->space + stage->reduce; a++)
         if (stage->axis[a].role == TIR_AXIS_PLAIN && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var))
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-    tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
+    tir_schedule_add(r->schedule, "vec %s.%s", stage->name, t->steps ? v_name : "lane");
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, u_name);
-    tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
+    tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->steps ? "lane" : v_name);
+    if (t->steps && !stage->exact &&
+        rules_extent_limit(r, &stage->axis[rules_axis_of(stage, TIR_AXIS_STEP)]) >= 2 * RULES_SUM_PART)
+        tir_schedule_add(r->schedule, "partial %s.step %d", stage->name, RULES_SUM_PART);
     fetch_rows(r, s, t);
+}
+
+/* Attaches a level of the tree over steps side by side, or the sum: vectors of results. */
+static void fold_steps(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int lane = rules_axis_of(stage, TIR_AXIS_LANE);
+    const char *name = stage->name, *v_name = stage->axis[t->v].name;
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
+    tir_schedule_add(r->schedule, "store %s reg", name);
+    tir_schedule_add(r->schedule, "order %s:%s %s", name, tir_loops_but(r->arena, stage, tir_axis_bit(t->v)), v_name);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, v_name);
+    if (t->u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, stage->axis[t->u].name);
+    if (lane >= 0) tir_schedule_add(r->schedule, "unroll %s.lane", name);
 }
 
 /* Attaches a level of the tree over lanes, or the sum, for all results together: the halves of neighbouring results fill a vector. */
@@ -665,7 +753,7 @@ bool rules_lanes_loops(rules *r, int root) {
         if (members[i] == l.part)
             partial_sums(r, l.part, l.tile, l.top->name, l.last);
         else if (is_lanes_part(r, members[i], l.tile))
-            fold_lanes(r, members[i], l.tile, l.top->name, l.last);
+            (l.tile->steps ? fold_steps : fold_lanes)(r, members[i], l.tile, l.top->name, l.last);
         else
             attach_map(&l, members[i]);
     }

@@ -8,7 +8,8 @@ enum {
     BLOCK_VECTORS =
         4,           /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
     LONG_VALUE = 24, /* operations */
-    TILE_ROWS = 16,  /* most rows of a transposed tile: the emitter transposes so many at once */
+    TASK_POINTS = RULES_TASK_POINTS / 4, /* of a transposition, at least */
+    TILE_ROWS = 16,                      /* most rows of a transposed tile: the emitter transposes so many at once */
     CHEAP_STRIDE = 8 /* stride in elements up to which strided loads are cheap: a vector or two, and a shuffle */
 };
 
@@ -433,6 +434,15 @@ static int written_axis(rules *r, int s) {
     return write;
 }
 
+/* A map that reads short rows across, each of its vectors from `stride` vectors, reads all of them again for each point of a row: is it better to
+ * transpose tiles? (Zen 5: rows of 4 to 8, 0.15 to 0.75 of the time, with AVX2, too; of 3, from beyond L2, 0.6 to 0.9, within 1.1 to 1.6, and 1.1
+ * to 1.8 with AVX2, which masks the fourth lane.) */
+static bool is_read_again(rules *r, const tir_stage *stage, int64_t stride) {
+    enum { ROW = 4, ROW_FROM_BEYOND_L2 = 3 };
+    return stride >= ROW ||
+           (stride == ROW_FROM_BEYOND_L2 && r->machine->masked && bytes_read(r, stage) > r->machine->l2 / 2);
+}
+
 /* Sets t->read to the axis along which loads are contiguous that are not so along the stores' axis. False: there is no
  * common one, or these loads have no large strides and choose no tensors. */
 static bool find_read_axis(rules *r, const tir_stage *stage, const rules_access *access, int count, transposition *t) {
@@ -440,7 +450,8 @@ static bool find_read_axis(rules *r, const tir_stage *stage, const rules_access 
     bool strided = points > 0 && points <= TILE_ROWS && rules_selects(r, stage, t->write, false);
     for (int i = 0; i < count; i++) {
         if (access[i].stride[t->write] == 1) continue;
-        strided = strided || has_large_stride(access[i].stride[t->write]);
+        strided = strided || has_large_stride(access[i].stride[t->write]) ||
+                  is_read_again(r, stage, access[i].stride[t->write]);
         const int contiguous = tir_contiguous_axis(r->region, stage, &access[i], t->write);
         if (contiguous < 0 && access[i].stride[t->write] == 0) continue;
         if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
@@ -602,6 +613,17 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
     return true;
 }
 
+/* Rows of tiles that make a task, if the loops so far have few iterations and a row of tiles is too small for a task (rules_form_tasks); 0:
+ * rows, or the loops outside, are tasks. */
+static int64_t rows_of_tasks(const tile_loops *l, const transposition *t, int64_t vectors, int64_t rows) {
+    enum { TASKS = 16, SMALLER = 8 };
+    const int64_t share = up(TASK_POINTS, (vectors < 0 ? 1 : vectors) * t->lanes * t->rows);
+    int64_t tasks = 1;
+    for (int i = 0; i < l->nest.count && tasks < TASKS; i++)
+        tasks = l->nest.loop[i].extent < 0 ? TASKS : tasks * l->nest.loop[i].extent;
+    return share > SMALLER && rows > share && tasks < TASKS ? share : 0;
+}
+
 /* Tiles move slowly along the written axis and fast along the read one, in columns of at most 16 vectors: few pages are in use at a time,
  * and no line needs to stay in a cache, from which strides of powers of two would evict it. Negative vectors or rows: varying. */
 static void column_loops(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows, int64_t columns) {
@@ -616,8 +638,13 @@ static void column_loops(tile_loops *l, const transposition *t, int64_t vectors,
         fetch_iterations(l, "c_o", vectors * t->lanes * high);
     }
     if (rows != 1) {
+        const int64_t share = rows_of_tasks(l, t, vectors, rows);
+        if (share) {
+            l->write = cut_axis(l, l->write, share * t->rows, "t_o", "t_i");
+            add_tile_loop(l, "t_o", up(rows, share), true);
+        }
         l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
-        add_tile_loop(l, "r_o", rows, true);
+        add_tile_loop(l, "r_o", share ? share : rows, true);
         fetch_iterations(l, "r_o", vectors * t->lanes * t->rows);
     }
     l->points = t->lanes * (rows != 1 ? t->rows : high);
@@ -665,7 +692,7 @@ bool rules_map_transposed(rules *r, int s) {
     if (!exceeds_l2 || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
     clip_choices(r, stage, tir_axis_bit(t.write) | tir_axis_bit(t.read), -1);
-    rules_form_tasks(&l.nest, l.points, RULES_TASK_POINTS / 4);
+    rules_form_tasks(&l.nest, l.points, TASK_POINTS);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
     if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);

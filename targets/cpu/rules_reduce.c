@@ -193,6 +193,15 @@ static int64_t most_of(const rules *r, const tir_axis *axis) {
     return high < VARYING_MOST || rules_extent(r, axis) >= 0 ? high : VARYING_MOST;
 }
 
+/* Is a load contiguous along the axis, so that lanes run along it? */
+static bool is_loaded_along(rules *r, int s, int axis) {
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[axis] == 1) return true;
+    return false;
+}
+
 static void prepare_chunks(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int64_t points = tir_points(r->region, stage, 0, stage->space), each = 1;
@@ -215,7 +224,8 @@ static void prepare_chunks(rules *r, int s) {
     rules_set_role(r, name, RULES_WHOLE);
     rules_set_role(r, part, RULES_CHUNK);
     /* of whole vectors, so that only the last chunk needs masks: with masks, and elements that straddle lines, sums take twice as long */
-    const bool even = chunks == 1 || rules_extent(r, &stage->axis[axis]) % (chunks * lanes) == 0;
+    const bool even =
+        chunks == 1 || rules_extent(r, &stage->axis[axis]) % (chunks * lanes) == 0 || !is_loaded_along(r, s, axis);
     rules_rewrite(r, "rfactor %s.%s %lld chunks%s -> %s chunk in", name, stage->axis[axis].name, (long long)chunks,
                   even ? "" : lib_arena_format(r->arena, " of %lld", (long long)lanes), part);
 }

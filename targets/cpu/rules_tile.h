@@ -205,6 +205,9 @@ static inline bool rules_depends(const rules_access *access, int axis) {
 bool rules_prepare_parts(rules *r, int s, const rules_tile_shape *t, int64_t width);
 
 /* rules_tile.c */
+/* Predicted cycles of a contraction with so few results that a tile waits for its accumulators, if several steps of the sum are computed side by
+ * side; *steps gets their number. `tile`: the contraction's register tile. 1e300: it does not wait, or cannot be computed so. */
+double rules_steps_cost(rules *r, int stage, const rules_tile_shape *tile, rules_lanes_tile *steps);
 /* The best tile of stage s by the rules' own answers; false: none. */
 bool rules_find_tile(rules *r, int s, rules_tile_shape *t);
 /* Replaces *t, which rules_find_tile found, by the best tile that has the pinned choices (tir/choice.h), if there is one, and records the

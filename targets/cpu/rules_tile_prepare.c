@@ -199,35 +199,75 @@ static bool cut_sums(rules *r, int s, bool by_lanes, const rules_tile_shape *t, 
     return rules_prepare_parts(r, s, &task, task.unit ? tir_unit_width(task.unit) : width);
 }
 
-void rules_prepare_tile(rules *r, int s) {
-    static const char *const forms[] = {"tile", "lanes"};
-    const double NEVER = 1e300;
-    const tir_stage *stage = &r->region->stages.data[s];
-    const char *name = stage->name;
-    rules_lanes_tile lanes = {0};
-    rules_tile_shape t;
-    if (stage->kind != TIR_REDUCE || stage->fold >= 0) return;
-    if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
-    bool found = rules_find_tile(r, s, &t);
-    const double cycles = rules_lanes_cost(r, s, &lanes);
-    const double tile_cycles = found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : NEVER;
-    bool by_lanes = cycles < tile_cycles;
+/* How the sums of a contraction are computed: in a register tile of results, with a vector of partial sums for each result, or several steps side
+ * by side (rules_lanes.c). */
+enum { FORM_TILE, FORM_LANES, FORM_STEPS, FORMS };
+
+/* The forms of a contraction, and the predicted cycles of each; NEVER: it is impossible. */
+typedef struct sum_forms {
+    double cycles[FORMS];
+    rules_tile_shape tile;
+    rules_lanes_tile lanes, steps;
+} sum_forms;
+
+#define NEVER 1e300
+
+static sum_forms find_forms(rules *r, int s) {
+    sum_forms f = {.cycles = {NEVER, NEVER, NEVER}};
+    const bool found = rules_find_tile(r, s, &f.tile);
+    f.cycles[FORM_LANES] = rules_lanes_cost(r, s, &f.lanes);
+    if (found) f.cycles[FORM_TILE] = rules_overlap_l3(f.tile.cycles, f.lanes.l3_cycles);
+    if (found) f.cycles[FORM_STEPS] = rules_overlap_l3(rules_steps_cost(r, s, &f.tile, &f.steps), f.lanes.l3_cycles);
+    return f;
+}
+
+/* Chooses the form that costs least, and doubts forms of which the models of this file know too little; FORMS: all are impossible. */
+static int choose_form(rules *r, int s, const sum_forms *f) {
+    static const char *const words[] = {"tile", "lanes", "steps"};
+    const double STEPS_BETTER = 0.7;
+    const char *name = r->region->stages.data[s].name, *candidates[FORMS];
+    int form[FORMS], count = 0, best = 0;
+    for (int i = 0; i < FORMS; i++) {
+        if (f->cycles[i] >= NEVER) continue;
+        /* (Zen 5: 1x27382 by 27382x7, weights in L2: steps 10.0 us, as predicted for lanes, too, which take 4.3) */
+        const double better = i == FORM_STEPS ? STEPS_BETTER : 1;
+        if (count && f->cycles[i] < better * f->cycles[form[best]]) best = count;
+        form[count] = i;
+        candidates[count++] = words[i];
+    }
+    if (count < 2) return count ? form[0] : FORMS;
     /* (Zen 3, x^T dy of 491 rows of 752 by 178: both operands in another layout, and lanes: 3.8 ms; tiles 1.9. Zen 5, bf16, 8x1850 by 1850x754:
      * one in another layout, and lanes: 0.26 ms; tiles with a unit 0.09.) */
-    const bool packs = lanes.pack[0] != UINT32_MAX || lanes.pack[1] != UINT32_MAX;
-    if (found && ((by_lanes && packs) || is_close(r, s, &t, tile_cycles, cycles)))
-        tir_doubt(r->schedule, name, "form", forms[!by_lanes]);
-    if (found && cycles < NEVER) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
-    if ((found || by_lanes) && cut_sums(r, s, by_lanes, &t, &lanes)) {
+    const bool packs = f->lanes.pack[0] != UINT32_MAX || f->lanes.pack[1] != UINT32_MAX;
+    for (int i = 0; i < count; i++) {
+        const bool pair = form[i] + form[best] == FORM_TILE + FORM_LANES;
+        if (i == best) continue;
+        if (!pair || (form[best] == FORM_LANES && packs) ||
+            is_close(r, s, &f->tile, f->cycles[FORM_TILE], f->cycles[FORM_LANES]))
+            tir_doubt(r->schedule, name, "form", candidates[i]);
+    }
+    return form[tir_choose_word(r->schedule, name, "form", count, candidates, best)];
+}
+
+void rules_prepare_tile(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->name;
+    if (stage->kind != TIR_REDUCE || stage->fold >= 0) return;
+    if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
+    sum_forms f = find_forms(r, s);
+    int form = choose_form(r, s, &f);
+    if (form == FORMS) return;
+    if (cut_sums(r, s, form == FORM_LANES, &f.tile, &f.lanes)) {
         name = r->region->stages.data[s].name;
-        by_lanes = by_lanes && rules_lanes_cost(r, s, &lanes) < NEVER;
-        found = rules_find_tile(r, s, &t);
+        f = find_forms(r, s);
+        if (f.cycles[form] >= NEVER) form = FORM_TILE;
+        if (f.cycles[form] >= NEVER) return;
     }
-    if (by_lanes) {
-        rules_choose_lanes(r, s, &lanes);
-        copy_outputs(r, s);
-        rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
-    } else if (found) {
-        prepare_register_tile(r, s, &t);
+    if (form == FORM_TILE) {
+        prepare_register_tile(r, s, &f.tile);
+        return;
     }
+    if (form == FORM_LANES) rules_choose_lanes(r, s, &f.lanes);
+    copy_outputs(r, s);
+    rules_prepare_lanes(r, rules_stage_named(r, name), form == FORM_LANES ? &f.lanes : &f.steps);
 }

@@ -261,7 +261,7 @@ static void test_choice_of_many_numbers(void **state) {
         dlc_program *program;
         char schedule[80], line[40], *text;
         snprintf(schedule, sizeof schedule, "region reduce_sum:\nchoose reduce_sum.chunks %d\n", chunks);
-        snprintf(line, sizeof line, " %d chunks ->", chunks);
+        snprintf(line, sizeof line, " %d chunks", chunks);
         options.schedule = schedule;
         OK(context, dlc_graph_create(context, &g));
         dlc_output(g, "y", dlc_reduce_sum(dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(LENGTH))), 0, NULL));
