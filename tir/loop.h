@@ -125,8 +125,9 @@ struct tir_stmt {
             int half;
             /* set by lowering: becomes tasks; never set in a finished kernel */
             bool parallel;
-            /* set by lowering for versioning, not printed: split into ranges in which the guards inside are decided */
-            bool clip;
+            /* set by lowering for versioning, not printed: split into ranges in which the guards inside are decided; in a task that is one of the
+             * tiles of such a loop: the same for the guards that the versions of the task do not decide */
+            bool clip, clip_in_task;
             tir_stmt *body;
         } for_;
         struct {

@@ -130,6 +130,14 @@ static void check_vector(tir_lowering *l, int s, const tir_axis_node *node, tir_
                            node->name, tir_stage_of(l, s)->name, l->vector);
 }
 
+/* Is the leaf's loop inside of a task that is one of the tiles of a loop which is to be cut where guards change? */
+static bool is_cut_in_task(const tir_stage_plan *plan, int leaf) {
+    const tir_axis_node *node = &plan->nodes.data[leaf],
+                        *whole = node->parent < 0 ? NULL : &plan->nodes.data[node->parent];
+    const tir_axis_node *outer = whole && whole->inner == leaf ? &plan->nodes.data[whole->outer] : NULL;
+    return outer && outer->parallel && outer->clip && node->kind == TIR_SERIAL && !node->reduce;
+}
+
 /* Appends the loop of the leaf and moves the cursor into it. */
 static void open_loop(tir_lowering *l, int s, int leaf, stage_loop *loop) {
     tir_axis_node *node = &tir_plan_of(l, s)->nodes.data[leaf];
@@ -147,6 +155,7 @@ static void open_loop(tir_lowering *l, int s, int leaf, stage_loop *loop) {
     stmt->for_.loop = node->kind;
     stmt->for_.parallel = node->parallel;
     stmt->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
+    stmt->for_.clip_in_task = is_cut_in_task(tir_plan_of(l, s), leaf);
     node->value = var;
     if (loop->vector) {
         l->vector = node->name;

@@ -6,7 +6,16 @@
  * there are at most three, with expressions as boundaries: the conditions hold in the middle one. */
 #include "tir/schedule_internal.h"
 
-enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSIDE = 64, MAX_INSTANCES = 1024 };
+enum {
+    MAX_COPIES = 12,
+    MAX_SHORT_COPIES = 48,
+    SHORT = 8,
+    MAX_PIECES = 96,
+    MAX_REASONS = 48,
+    MAX_UNROLLED = 8,
+    MAX_INSIDE = 64,
+    MAX_INSTANCES = 1024
+};
 
 typedef struct unrolled_loop {
     tir_expr var;
@@ -24,11 +33,11 @@ typedef struct reason {
 typedef struct versioning {
     tir_kernel *kernel;
     tir_pool *pool;
-    /* second round: conditions too */
-    bool clips;
+    /* second round: conditions too; third: only the loops in tasks (clip_in_task) */
+    bool clips, in_tasks;
     /* of the enclosing vec loop: no bounds inside may depend on it; 0: none */
     tir_expr lane;
-    /* most copies that the first round made of a statement */
+    /* most copies that earlier rounds made of a statement */
     int earlier;
     /* variables that hold loaded indices (tir_lower_scalar): no value of a loop variable decides what depends on them */
     lib_vec(tir_expr) loaded;
@@ -49,6 +58,10 @@ typedef struct reason_search {
     lib_vec(tir_expr) named;
     lib_vec(tir_expr) values;
 } reason_search;
+
+static bool is_clipped(const versioning *v, const tir_stmt *loop) {
+    return v->in_tasks ? loop->for_.clip_in_task : loop->for_.clip;
+}
 
 /* ---- reasons for splitting a loop */
 
@@ -342,7 +355,12 @@ typedef struct boundaries {
     int count;
     /* 0: unbounded */
     tir_expr begin, end;
+    /* the term that alone sets `begin`, or `end`, if no loop inside affects it: it is false beyond. 0: there is none */
+    tir_expr only_begin, only_end;
 } boundaries;
+
+/* The iterations before the boundaries, between them, behind, and all but those between. */
+typedef enum side { SIDE_BEFORE, SIDE_BETWEEN, SIDE_BEHIND, SIDE_OTHERS } side;
 
 typedef struct mention {
     /* TIR_LOAD, or TIR_VAR of a kind */
@@ -392,6 +410,15 @@ static tir_expr difference(tir_pool *pool, tir_expr term) {
     return tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
 }
 
+/* A term for which the variable has to be below `bound` (`upper`), or not below. Narrows *boundary; *only becomes the term if it alone sets the
+ * boundary, and is `exact`. */
+static void narrow(tir_pool *pool, bool upper, tir_expr bound, tir_expr term, bool exact, tir_expr *boundary,
+                   tir_expr *only) {
+    const tir_expr old = *boundary;
+    *boundary = !old ? bound : upper ? tir_min(pool, old, bound) : tir_max(pool, old, bound);
+    if (!old || *boundary != old) *only = *boundary == bound && exact ? term : 0;
+}
+
 /* Narrows b->begin or b->end to the values of b->var for which the term holds in all iterations of the loops inside. False: the term is not
  * affine enough, or splitting an outer loop decides it better (the trips are constant for each value of that loop's variable). */
 static bool bound_here(boundaries *b, tir_expr term) {
@@ -399,16 +426,16 @@ static bool bound_here(boundaries *b, tir_expr term) {
     tir_expr rest = difference(pool, term);
     int64_t step = tir_coefficient(pool, rest, b->var);
     if (step == 0) return false;
-    rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
+    const tir_expr here = tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var));
+    rest = greatest(b, here);
     const bool told = !b->varies && rest && !has_parameter(pool, rest) && !is_loaded(b->v, rest);
     if (!rest || has_load(pool, rest) || (step != 1 && told)) return false;
-    if (step > 0) {
-        tir_expr end = tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step));
-        b->end = b->end ? tir_min(pool, b->end, end) : end;
-    } else {
-        tir_expr begin = tir_add(pool, tir_div(pool, rest, tir_index(pool, -step)), tir_index(pool, 1));
-        b->begin = b->begin ? tir_max(pool, b->begin, begin) : begin;
-    }
+    const tir_expr minus = tir_sub(pool, tir_index(pool, 0), rest);
+    if (step > 0)
+        narrow(pool, true, tir_ceil_div(pool, minus, tir_index(pool, step)), term, rest == here, &b->end, &b->only_end);
+    else
+        narrow(pool, false, tir_add(pool, tir_div(pool, rest, tir_index(pool, -step)), tir_index(pool, 1)), term,
+               rest == here, &b->begin, &b->only_begin);
     return true;
 }
 
@@ -475,26 +502,31 @@ static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     }
 }
 
-/* The loop's body for values between the boundaries, or for the others; `var` replaces its variable. */
-static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var, bool between) {
+/* Does exactly one of the terms a < b hold? */
+static bool is_opposite(tir_pool *pool, tir_expr a, tir_expr b) {
+    return tir_is_number(pool, tir_add(pool, difference(pool, a), difference(pool, b)), -1);
+}
+
+/* The loop's body for values on one side of the boundaries; `var` replaces its variable. */
+static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var, side where) {
     versioning *v = b->v;
-    tir_expr yes[MAX_REASONS], term[MAX_REASONS];
+    tir_expr value[MAX_REASONS], term[MAX_REASONS];
     int decided = 0;
     tir_stmt *body = tir_stmt_substitute(v->kernel, list, 1, &b->var, &var);
+    const tir_expr only = where == SIDE_BEFORE ? b->only_begin : where == SIDE_BEHIND ? b->only_end : 0;
     for (int i = 0; i < b->count; i++) {
-        if (b->open[i]) continue;
-        yes[decided] = tir_bool(v->pool, true);
+        const bool opposite = only && is_opposite(v->pool, b->term[i], only);
+        if (where == SIDE_BETWEEN ? b->open[i] : b->term[i] != only && !opposite) continue;
+        value[decided] = tir_bool(v->pool, where == SIDE_BETWEEN || opposite);
         term[decided++] = tir_substitute(v->pool, b->term[i], 1, &b->var, &var);
     }
-    if (between)
-        body = tir_stmt_substitute(v->kernel, body, decided, term, yes);
-    else
-        keep_conditions(v, body, var);
+    body = tir_stmt_substitute(v->kernel, body, decided, term, value);
+    if (where != SIDE_BETWEEN) keep_conditions(v, body, var);
     return clean(v, body);
 }
 
 /* The iterations from `lower` to `end`, exclusive; NULL: none. */
-static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower, tir_expr end, bool between) {
+static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower, tir_expr end, side where) {
     tir_pool *pool = b->v->pool;
     if (lower == end) return NULL;
     tir_stmt *copy = tir_stmt_new(b->v->kernel->arena, TIR_FOR);
@@ -502,7 +534,7 @@ static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower,
     copy->for_.lower = lower;
     copy->for_.extent = tir_sub(pool, end, lower);
     copy->for_.var = tir_loop_variable(pool, tir_variable_of(pool, loop->for_.var)->name, lower, copy->for_.extent);
-    copy->for_.body = body_of(b, loop->for_.body, copy->for_.var, between);
+    copy->for_.body = body_of(b, loop->for_.body, copy->for_.var, where);
     return single_trip(b->v, copy);
 }
 
@@ -514,11 +546,11 @@ static bool depends_on_lane(const versioning *v, tir_expr e) {
 
 /* The statements inside parallel loops, which keep their number of tasks: an `if` by which each task selects its version. */
 static tir_stmt *choose_side(const boundaries *b, const tir_stmt *list, tir_expr between) {
-    if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, true);
+    if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, SIDE_BETWEEN);
     tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
     choice->if_.condition = between;
-    choice->if_.body = body_of(b, list, b->var, true);
-    choice->if_.otherwise = body_of(b, list, b->var, false);
+    choice->if_.body = body_of(b, list, b->var, SIDE_BETWEEN);
+    choice->if_.otherwise = body_of(b, list, b->var, SIDE_OTHERS);
     return choice;
 }
 
@@ -533,9 +565,37 @@ static tir_stmt **task_of(tir_stmt *loop) {
     return task;
 }
 
+static int count_statements(const tir_stmt *list, int most) {
+    int count = 0;
+    for (; list && count < most; list = list->next) {
+        count++;
+        if (list->kind == TIR_FOR) count += count_statements(list->for_.body, most);
+        if (list->kind == TIR_LET) count += count_statements(list->let.body, most);
+        if (list->kind == TIR_IF)
+            count += count_statements(list->if_.body, most) + count_statements(list->if_.otherwise, most);
+    }
+    return count;
+}
+
+/* How many copies of a statement of the loop there may be: more, if there are few statements (parts of a concatenation). */
+static int most_copies(const tir_stmt *loop) {
+    return count_statements(loop->for_.body, SHORT + 1) <= SHORT ? MAX_SHORT_COPIES : MAX_COPIES;
+}
+
+static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies);
+
+/* Iterations before or behind the boundaries, in which `only` (0: none) is false: a short loop is split again, where another part of a
+ * concatenation begins. Adds to *copies those of a statement, `each` before the split. */
+static tir_stmt *split_side(const boundaries *b, tir_stmt *loop, tir_expr only, int each, int *copies) {
+    if (loop && loop->kind == TIR_FOR && b->guards && only && count_statements(loop->for_.body, SHORT + 1) <= SHORT)
+        loop = split_at_boundaries(b->v, loop, &each);
+    *copies += loop ? each : 0;
+    return loop;
+}
+
 static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies) {
     tir_pool *pool = v->pool;
-    boundaries b = {.v = v, .var = loop->for_.var, .guards = loop->for_.clip};
+    boundaries b = {.v = v, .var = loop->for_.var, .guards = is_clipped(v, loop)};
     b.varies = has_parameter(pool, loop->for_.extent);
     if (loop->for_.loop != TIR_SERIAL) return loop;
     tir_stmt **task = task_of(loop);
@@ -548,17 +608,19 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     if ((!b.begin && !b.end) || b.failed || begin == end || depends_on_lane(v, begin) || depends_on_lane(v, end))
         return loop;
     int parts = loop->for_.parallel ? 2 : 1 + (begin != lower) + (end != last);
-    if (*copies * parts * v->earlier > MAX_COPIES) return loop;
-    *copies *= parts;
+    const int each = *copies;
+    if (each * parts * v->earlier > most_copies(loop)) return loop;
+    *copies *= loop->for_.parallel ? parts : 1;
     if (loop->for_.parallel) {
         tir_expr inside = tir_and(pool, tir_le(pool, begin, b.var), tir_lt(pool, b.var, end));
         *task = choose_side(&b, *task, inside);
         return loop;
     }
-    tir_stmt *result = part(&b, loop, lower, begin, false), **cursor = list_end(&result);
-    *cursor = part(&b, loop, begin, end, true);
+    tir_stmt *before = part(&b, loop, lower, begin, SIDE_BEFORE), *behind = part(&b, loop, end, last, SIDE_BEHIND);
+    tir_stmt *result = split_side(&b, before, b.only_begin, each, copies), **cursor = list_end(&result);
+    *cursor = part(&b, loop, begin, end, SIDE_BETWEEN);
     cursor = list_end(cursor);
-    *cursor = part(&b, loop, end, last, false);
+    *cursor = split_side(&b, behind, b.only_end, each, copies);
     return result;
 }
 
@@ -566,7 +628,8 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
  * in the result. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
-    bool cut = v->clips && loop->for_.clip; /* also vec loops: each range becomes one */
+    bool cut = v->clips && is_clipped(v, loop); /* also vec loops: each range becomes one */
+    if (v->in_tasks && !cut) return loop;
     bool divisible = loop->for_.loop == TIR_SERIAL || (cut && loop->for_.loop == TIR_VEC);
     if (!divisible || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
@@ -579,7 +642,7 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     if (!search->count) return v->clips && search->skipped ? split_at_boundaries(v, loop, copies) : loop;
     run_list *list = LIB_NEW(v->kernel->arena, run_list);
     find_runs(v, search, lower, lower + trips, list);
-    if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES)
+    if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > most_copies(loop))
         return v->clips ? split_at_boundaries(v, loop, copies) : loop;
     *copies *= list->count;
     return make_runs(v, loop, list);
@@ -631,5 +694,8 @@ tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body) {
     body = version_list(&v, body, &copies);
     v.earlier = copies;
     v.clips = true;
+    body = version_list(&v, body, &copies);
+    v.earlier *= copies;
+    v.in_tasks = true;
     return version_list(&v, body, &copies);
 }
