@@ -320,7 +320,7 @@ needs_graph   := $(reference_objects) $(call layers,graph tir lib)
 needs_onnx    := $(call layers,graph tir lib)
 needs_program_export_test  := $(all_layers)
 needs_program_mutated_test := $(reference_objects) $(all_layers)
-needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
+needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random random_lines shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_program_$(basename $(notdir $(1)))),$(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 onnx_public   := attention_test conformance corners_test external_test extremes_test host_test in_place_test lists_test model_test nodes_test runner_test spelled_test states_test \
@@ -603,6 +603,7 @@ define help_text
   make examples       build/release/bin/*
   make examples-data  models and data of the examples ocr, vad, filetype, fashion, for EXAMPLES_DATA ($(EXAMPLES_DATA))
   make bench          measure, FILTER=text THREADS=1,2 SAMPLES=15 SEED=1 PEERS=openblas,onednn|none; bench-short: a sample
+  make bench-random   N=500 random lines from SEED beside the peers: where sizes that no list has are slower
   make plots          of the last make bench
   make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size, SCHEDULES=50 random ones
   make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output

@@ -3,6 +3,7 @@
 #include "bench/graphs.h"
 #include "bench/last.h"
 #include "bench/random.h"
+#include "bench/random_lines.h"
 #include "bench/summary.h"
 
 #include <stdlib.h>
@@ -220,6 +221,27 @@ static int run_all(const options *o) {
     return failures || !reached || !s.kept;
 }
 
+/* Appends the line's case, if it is one and new. */
+static void add_case(options *o, const char *line) {
+    o->shapes = realloc(o->shapes, ((size_t)o->shape_count + 1) * sizeof *o->shapes);
+    if (!o->shapes) abort();
+    bench_shape *shape = &o->shapes[o->shape_count];
+    if (!bench_shape_parse(shape, line)) return;
+    bool seen = false;
+    for (int i = 0; i < o->shape_count && !seen; i++) seen = strcmp(o->shapes[i].text, shape->text) == 0;
+    o->shape_count += !seen;
+}
+
+static void draw_cases(options *o, int count) {
+    bench_draw s = {o->seed};
+    char line[BENCH_RANDOM_LINE];
+    printf("%d random cases, seed %llu\n", count, (unsigned long long)o->seed);
+    for (int i = 0; i < count; i++) {
+        bench_random_line(&s, line);
+        add_case(o, line);
+    }
+}
+
 static void read_cases(options *o, const char *path) {
     FILE *file = fopen(path, "r");
     if (!file) {
@@ -227,15 +249,7 @@ static void read_cases(options *o, const char *path) {
         exit(2);
     }
     char line[512];
-    while (fgets(line, sizeof line, file)) {
-        o->shapes = realloc(o->shapes, ((size_t)o->shape_count + 1) * sizeof *o->shapes);
-        if (!o->shapes) abort();
-        bench_shape *shape = &o->shapes[o->shape_count];
-        if (!bench_shape_parse(shape, line)) continue;
-        bool seen = false;
-        for (int i = 0; i < o->shape_count && !seen; i++) seen = strcmp(o->shapes[i].text, shape->text) == 0;
-        o->shape_count += !seen;
-    }
+    while (fgets(line, sizeof line, file)) add_case(o, line);
     fclose(file);
 }
 
@@ -245,6 +259,7 @@ static const char usage[] =
     "  --graphs          print them as JSON lines, each with the text of its graph, and stop\n"
     "  --filter TEXT     only cases whose line contains TEXT\n"
     "  --threads 1,2     thread counts, one table each (default 1)\n"
+    "  --draw N          N random cases, beside those of files; --seed N\n"
     "  --samples N       samples of each contestant (default 15)\n"
     "  --json DIRECTORY  write cases.json and figures.json there\n"
     "  --figures         measure the promised figures too, and fail when one is missed\n"
@@ -265,6 +280,7 @@ static void read_threads(options *o, const char *text) {
 
 int main(int argc, char **argv) {
     options o = {.thread_counts = {1}, .thread_count_count = 1, .settings = {15, 2e-3}, .seed = (uint64_t)time(NULL)};
+    int draw = 0;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(word, "--list") == 0)
@@ -289,6 +305,8 @@ int main(int argc, char **argv) {
             o.json_directory = next, i++;
         else if (strcmp(word, "--last") == 0 && next)
             o.last = next, i++;
+        else if (strcmp(word, "--draw") == 0 && next)
+            draw = atoi(next), i++;
         else if (strcmp(word, "--keep") == 0 && next)
             return keep_run(next);
         else if (strcmp(word, "--child") == 0 && next)
@@ -298,6 +316,7 @@ int main(int argc, char **argv) {
         else
             return fputs(usage, stderr), 2;
     }
+    if (draw > 0) draw_cases(&o, draw);
     for (int i = 0; o.list && i < o.shape_count; i++)
         if (selected(&o, &o.shapes[i])) printf("%s\n", o.shapes[i].text);
     int status = o.list ? 0 : o.graphs ? bench_graphs_print(o.shapes, o.shape_count, stdout) != 0 : run_all(&o);

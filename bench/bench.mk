@@ -144,7 +144,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary train varying
+bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random random_lines roof sets shape stats summary train varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 cliff_objects := $(patsubst %,$(OUT)/bench/%.o,choice_list cliffs measure random_graphs roof stats)
 choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choice_list choices contest elements graphs measure ours shape stats train)
@@ -187,6 +187,11 @@ bench: bench-build
 	@$(call bench_run,$(if $(FILTER),,--random) bench/shapes.txt bench/variants.txt bench/train.txt); $(bench_see_inside)
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
+
+# N random lines of all families beside the peers: what is tuned for the lists' lines shows here.
+.PHONY: bench-random
+bench-random: $(OUT)/bench/bench $(bench_plugins)
+	@mkdir -p $(BUILD)/bench; $< --json $(BUILD)/bench --threads $(THREADS) --samples $(or $(SAMPLES),5) $(if $(SEED),--seed $(SEED)) $(if $(FILTER),--filter '$(FILTER)') --draw $(or $(N),500)
 
 # Random graphs: whole against parts, against the roof, varying sizes against exact ones, the rules against SCHEDULES=50 random ones.
 .PHONY: cliffs

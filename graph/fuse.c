@@ -246,8 +246,16 @@ static uint32_t last_node(const fuser *f, uint32_t c) {
     return last;
 }
 
+static uint32_t first_node(const fuser *f, uint32_t cluster) {
+    const fuse_cluster *c = &f->clusters.data[cluster];
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = 0; i < c->nodes.count; i++)
+        if (c->nodes.data[i] < first) first = c->nodes.data[i];
+    return first;
+}
+
 /* Is there a path from cluster a to cluster b, or to b2, through another cluster? Joining them would then close a cycle. Users
- * have higher indices than producers, so nodes after the last one of b and b2 need not be searched. */
+ * have higher indices than producers, so clusters whose nodes all come after the last one of b and b2 need not be searched. */
 static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
     uint32_t last = last_node(f, b), last2 = last_node(f, b2);
     if (last2 > last) last = last2;
@@ -260,13 +268,13 @@ static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
         const fuse_cluster *c = &f->clusters.data[at];
         for (uint32_t i = 0; i < c->nodes.count; i++) {
             uint32_t node = c->nodes.data[i];
-            for (uint32_t k = 0; node < last && k < f->users[node].count; k++) {
+            for (uint32_t k = 0; k < f->users[node].count; k++) {
                 uint32_t user = f->edges.data[f->users[node].data[k]].user;
-                if (user > last) continue;
                 uint32_t next = f->cluster_of[user];
                 bool arrived = next == b || next == b2;
                 if (arrived && at != a) return true;
                 if (arrived || f->clusters.data[next].stamp == f->search) continue;
+                if (user > last && first_node(f, next) > last) continue;
                 f->clusters.data[next].stamp = f->search;
                 lib_vec_push(f->arena, &f->stack, next);
             }

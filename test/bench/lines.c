@@ -1,5 +1,6 @@
 /* Lines of the benchmark as cases: kind, name, parameters, element types, layouts; random ones and what is expected of them. */
 #include "bench/random.h"
+#include "bench/random_lines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,6 +123,25 @@ static void random_shapes(void **state) {
     assert_true(different > BENCH_RANDOM_SHAPES / 2);
 }
 
+/* Random lines of all families are cases, the same for a seed. */
+static void random_lines(void **state) {
+    enum { LINES = 2000 };
+    static const char *const kinds[] = {"contraction", "convolution", "row",       "move",
+                                        "map",         "window",      "attention", "recurrent"};
+    int seen[sizeof kinds / sizeof *kinds] = {0};
+    bench_draw one = {1}, same = {1};
+    char line[BENCH_RANDOM_LINE], again[BENCH_RANDOM_LINE];
+    (void)state;
+    for (int i = 0; i < LINES; i++) {
+        bench_random_line(&one, line);
+        bench_random_line(&same, again);
+        assert_string_equal(line, again);
+        bench_shape shape = parsed(line);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) seen[k] += strcmp(shape.kind, kinds[k]) == 0;
+    }
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) assert_true(seen[k] > 0);
+}
+
 /* A case with a share of the roof. */
 static bench_outcome with_share(const bench_shape *shape, double share) {
     return (bench_outcome){.shape = shape, .threads = 1, .seconds = 1, .roof = share, .flops = 1e9, .bytes = 1e6};
@@ -145,14 +165,11 @@ static void random_cases_beside_their_like(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parameters),
-                                       cmocka_unit_test(names_of_several_words),
-                                       cmocka_unit_test(labels),
-                                       cmocka_unit_test(what_is_no_line),
-                                       cmocka_unit_test(element_types),
-                                       cmocka_unit_test(elements),
-                                       cmocka_unit_test(layouts),
-                                       cmocka_unit_test(random_shapes),
-                                       cmocka_unit_test(random_cases_beside_their_like)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters),    cmocka_unit_test(names_of_several_words),
+        cmocka_unit_test(labels),        cmocka_unit_test(what_is_no_line),
+        cmocka_unit_test(element_types), cmocka_unit_test(elements),
+        cmocka_unit_test(layouts),       cmocka_unit_test(random_shapes),
+        cmocka_unit_test(random_lines),  cmocka_unit_test(random_cases_beside_their_like)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
